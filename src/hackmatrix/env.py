@@ -18,7 +18,7 @@ from hackmatrix.rules.spawning import is_due, spawn_due
 from hackmatrix.rules.stages import set_up
 from hackmatrix.rules.starts import HeadStart, Start, first_position
 from hackmatrix.rules.state import MAX_UNDO_DEPTH, Packed, State, pack, pack_moved, pack_spawned
-from ppo_mask.envs import AbstractSelfResettingEnv, Next, TimeStep
+from ppo_mask.envs import AbstractEnv, Next, TimeStep
 from ppo_mask.jax_tools import IntScalarLike, check_weights, jit_inline, number_settings, rarely
 
 MIN_UNDO_DEPTH = 8
@@ -83,7 +83,7 @@ class _Turn(NamedTuple):
         )
 
 
-class HackMatrix(AbstractSelfResettingEnv[State]):
+class HackMatrix(AbstractEnv[State]):
     """A turn-based roguelike on a 6×6 grid, with 28 actions, 23 programs and 8 stages.
 
     The observation is flat, float32[1545], or a :class:`~hackmatrix.observation.CompactObservation`

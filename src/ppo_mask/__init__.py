@@ -57,15 +57,7 @@ if TYPE_CHECKING:
         training,
     )
     from ppo_mask.checkpoints import load_policy, save_policy
-    from ppo_mask.envs import (
-        AbstractEnv,
-        AbstractSelfResettingEnv,
-        MultiTask,
-        TimeLimit,
-        TimeStep,
-        VectorEnv,
-        check_env,
-    )
+    from ppo_mask.envs import AbstractEnv, MultiTask, TimeLimit, TimeStep, VectorEnv, check_env
     from ppo_mask.jax_tools import rarely
     from ppo_mask.networks import (
         AbstractActorCritic,
@@ -105,7 +97,6 @@ __all__ = [
     "AbstractEnv",
     "AbstractReader",
     "AbstractRecurrentActorCritic",
-    "AbstractSelfResettingEnv",
     "Callback",
     "ConvActorCritic",
     "GRUActorCritic",

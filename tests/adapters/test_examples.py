@@ -131,7 +131,7 @@ def test_an_error_of_the_game_ends_the_run_in_one_line(capfd):
         (ELSEWHERE, ["--lr", "cosine"], "--learning-rate must be a number, got 'cosine'"),
         (PYTHON, ["--env-id", "Pendulum-v1"], "Pendulum-v1 has actions of Box("),
         (PYTHON, ["--env-id", "Nothing-v0"], "there is no 'Nothing-v0' for gymnasium.make: "),
-        (PYTHON, [*GAME, "--num-seeds", "2"], "an environment that lives in Python trains one se"),
+        (PYTHON, [*GAME, "--num-seeds", "2"], "--num-seeds does not go with an environment"),
         (PYTHON, ["--env-kwargs", "size=3"], "--env-kwargs must be an object in JSON, such as '{"),
         (PYTHON, ["--env-kwargs", "[3]"], "--env-kwargs must be an object in JSON, such as '{"),
         (ZOO, ["--game", "nothing_v0"], "there is no game nothing_v0: No module named 'pettingzoo"),

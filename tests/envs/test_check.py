@@ -54,7 +54,7 @@ class Walks(Walk):
         return dataclasses.replace(super().show(state, reward), action_mask=mask)
 
 
-class SelfResetting(Walk, pm.AbstractSelfResettingEnv):
+class SelfResetting(Walk):
     """The walk, with a step that resets by itself."""
 
     def step_and_reset(self, step_key, reset_key, state, action):

@@ -1,18 +1,17 @@
 """Environments: the protocol of reset and step, and batches of environments.
 
 In: a key, a state and an action. Out: the next state, and a :class:`TimeStep` with the mask of the
-next action. :class:`VectorEnv` runs a batch of copies of an environment, and has the library's only
-auto-reset. :func:`check_env` tests whether an environment obeys the protocol's laws.
-:mod:`~ppo_mask.envs.probes` are small environments with known answers.
-:mod:`~ppo_mask.envs.actions` defines actions,
-and :mod:`~ppo_mask.envs.drawing` pictures of states and of episodes.
+next action. :class:`VectorEnv` runs a batch of copies of an environment. :func:`check_env` tests
+whether an environment obeys the protocol's laws. :mod:`~ppo_mask.envs.probes` are small
+environments with known answers. :mod:`~ppo_mask.envs.actions` defines actions, and
+:mod:`~ppo_mask.envs.drawing` pictures of states and of episodes.
 """
 
 from ppo_mask.errors import ProtocolError
 
 from . import actions, drawing, probes
 from ._check import check_env
-from ._env import AbstractEnv, AbstractSelfResettingEnv, ArrayInfo, Next, TimeStep, declared_info
+from ._env import AbstractEnv, ArrayInfo, Next, TimeStep, declared_info
 from ._host import AbstractHostEnv, host_env_in
 from ._multitask import MultiTask
 from ._shapes import Shapes, require_env, shapes_of, trace_call
@@ -23,7 +22,6 @@ from .actions import Actions
 __all__ = [
     "AbstractEnv",
     "AbstractHostEnv",
-    "AbstractSelfResettingEnv",
     "Actions",
     "ArrayInfo",
     "MultiTask",

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.envs._env import AbstractSelfResettingEnv, TimeStep
+from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import Actions
@@ -73,7 +73,7 @@ def check_env(
     _check_batching(alone, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
     _check_forbidden_actions(keys, play, step, actions)
-    if isinstance(env, AbstractSelfResettingEnv):
+    if type(env).step_and_reset is not AbstractEnv.step_and_reset:
         _check_step_and_reset(env, step, keys, play, starts)
 
 
@@ -203,7 +203,7 @@ def _check_batching(
 
 
 def _check_step_and_reset(
-    env: AbstractSelfResettingEnv[Any],
+    env: AbstractEnv[Any],
     step: Callable[..., Any],
     keys: Key[Array, " rows"],
     play: _Play,

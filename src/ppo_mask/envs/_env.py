@@ -2,7 +2,7 @@
 
 An environment is a pair of pure functions, ``reset`` and ``step``, for one episode at a time.
 Randomness comes in as a key argument, never from the state. :class:`ppo_mask.envs.VectorEnv` adds
-batching, auto-reset and episode statistics.
+batching and episode statistics.
 """
 
 import dataclasses
@@ -17,7 +17,14 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import Action
 from ppo_mask.errors import ProtocolError, user_line
-from ppo_mask.jax_tools import ArrayTree, describe_shapes, plain_dicts, strong_types
+from ppo_mask.jax_tools import (
+    ArrayTree,
+    describe_shapes,
+    differences,
+    plain_dicts,
+    rarely,
+    strong_types,
+)
 
 State = TypeVar("State")
 
@@ -143,6 +150,22 @@ def declared_info(env: Any) -> Any:
     return getattr(env, "observation_info", ArrayInfo())
 
 
+class Next(eqx.Module, Generic[State]):
+    """The state in which the next action is taken.
+
+    If the step ended its episode, this is the first state of a new episode.
+
+    Attributes:
+        state: the environment's state.
+        observation: the observation of that state.
+        action_mask: True where an action is allowed in that state.
+    """
+
+    state: ArrayTree = eqx.field(converter=strong_types)
+    observation: ArrayTree
+    action_mask: Bool[Array, " actions"]
+
+
 class AbstractEnv(eqx.Module, Generic[State]):
     """An environment: one episode at a time, pure, jit-able and vmap-able.
 
@@ -214,55 +237,13 @@ class AbstractEnv(eqx.Module, Generic[State]):
             The next state and its timestep.
         """
 
-
-class Next(eqx.Module, Generic[State]):
-    """The state in which the next action is taken.
-
-    If the step ended its episode, this is the first state of a new episode.
-
-    Attributes:
-        state: the environment's state.
-        observation: the observation of that state.
-        action_mask: True where an action is allowed in that state.
-    """
-
-    state: ArrayTree = eqx.field(converter=strong_types)
-    observation: ArrayTree
-    action_mask: Bool[Array, " actions"]
-
-
-class AbstractSelfResettingEnv(AbstractEnv[State]):
-    """An environment with a combined step and reset, cheaper than a step and then a reset.
-
-    Step and reset may share work, such as generating a level. Only
-    :class:`ppo_mask.envs.VectorEnv`, which has the library's only auto-reset, calls
-    :meth:`step_and_reset`.
-
-    Example:
-        >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm
-        >>> class Coin(pm.AbstractSelfResettingEnv):
-        ...     num_actions: int = eqx.field(static=True, default=2)
-        ...     def reset(self, key):
-        ...         coin = jax.random.bernoulli(key)
-        ...         return coin, self.timestep(coin, jnp.float32(0), jnp.array(False))
-        ...     def step(self, key, state, action):
-        ...         reward = jnp.float32(action == state)
-        ...         return state, self.timestep(state, reward, jnp.array(True))
-        ...     def step_and_reset(self, step_key, reset_key, state, action):
-        ...         _, final = self.step(step_key, state, action)
-        ...         state, first = self.reset(reset_key)  # Each step here ends its episode.
-        ...         return final, pm.envs.Next(state, first.observation, first.action_mask)
-        ...     def timestep(self, coin, reward, ended):
-        ...         mask = jnp.ones(2, bool)
-        ...         return pm.TimeStep(jnp.float32(coin), mask, reward, ended, jnp.array(False), {})
-        >>> pm.check_env(Coin(), num_steps=4)
-    """
-
-    @abstractmethod
     def step_and_reset(
         self, step_key: Key[Array, ""], reset_key: Key[Array, ""], state: State, action: Action
     ) -> tuple[TimeStep, Next[State]]:
-        """Takes one action and, if that ends the episode, starts another.
+        """Takes one action and, if that ends the episode, starts another: the only auto-reset.
+
+        :class:`VectorEnv` calls this method. Override it where step and reset share work, such as
+        generating a level.
 
         Args:
             step_key: as for ``step``.
@@ -275,3 +256,25 @@ class AbstractSelfResettingEnv(AbstractEnv[State]):
             If the step ended the episode, this state is from ``reset(reset_key)``, else from the
             step.
         """
+        after, final = self.step(step_key, state, action)
+
+        # The environment's arrays are operands, because they may change during a run.
+        arrays, static = eqx.partition(self, eqx.is_array)
+
+        def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
+            state, timestep = eqx.combine(operand[0], static).reset(operand[1])
+            # The info from ``reset`` is dropped here, so only this check notices a wrong type.
+            require_same_types("timestep.info", timestep.info, final.info)
+            return Next(state, timestep.observation, timestep.action_mask)
+
+        following = Next(after, final.observation, final.action_mask)
+        ended = final.terminated | final.truncated
+        return final, rarely(ended, fresh, (arrays, reset_key), following)
+
+
+def require_same_types(what: str, reset: Any, step: Any) -> None:
+    """Raises a ProtocolError that names the array whose type differs between reset and step."""
+    for name, was, is_ in sorted(differences(describe_shapes(reset), describe_shapes(step))):
+        raise ProtocolError(f"{what}{name} is {was} from reset but {is_} from step")
+    if jax.tree.structure(reset) != jax.tree.structure(step):
+        raise ProtocolError(f"{what} has another tree structure from reset than from step")

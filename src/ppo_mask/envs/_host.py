@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 import jax
 from jaxtyping import Array, Bool, Key
 
-from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
+from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action
 
 State = TypeVar("State")
 
 
-class AbstractHostEnv(AbstractSelfResettingEnv[State]):
+class AbstractHostEnv(AbstractEnv[State]):
     """An environment whose state is outside of JAX, such as one written in Python.
 
     A step changes the state in place, so an earlier state cannot be stepped again. Environments are
@@ -29,7 +29,7 @@ class AbstractHostEnv(AbstractSelfResettingEnv[State]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[State]]:
-        """See :meth:`AbstractSelfResettingEnv.step_and_reset`.
+        """See :meth:`AbstractEnv.step_and_reset`.
 
         Args:
             step_key: as for ``step``.
@@ -69,16 +69,15 @@ def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
     return next(filter(on_host, jax.tree.leaves(env, is_leaf=on_host)), None)
 
 
-def step_in_place(env: AbstractEnv[Any], *arguments: Any) -> tuple[TimeStep, Next[Any]]:
-    """Calls ``step_and_reset`` of a host environment or of a wrapper around one.
+def require_host_support(env: AbstractEnv[Any]) -> None:
+    """Checks that a wrapper around an environment in Python, if ``env`` is one, steps it in place.
 
     Raises:
-        ValueError: the wrapper has no method ``step_and_reset``.
+        ValueError: it has only the ``step_and_reset`` of environments in JAX.
     """
-    method = getattr(env, "step_and_reset", None)
-    if method is None:
+    is_default = type(env).step_and_reset is AbstractEnv.step_and_reset
+    if is_default and host_env_in(env) is not None:
         raise ValueError(
             f"{type(env).__name__} cannot hold an environment that lives in Python: it has no "
-            "step_and_reset; use a wrapper of the environment's own library"
+            "step_and_reset of its own; use a wrapper of the environment's own library"
         )
-    return method(*arguments)

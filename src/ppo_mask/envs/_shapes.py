@@ -8,10 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.envs._env import AbstractEnv, TimeStep, require_same_types
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import ProtocolError, RunError, short_tracebacks, user_line
-from ppo_mask.jax_tools import ArrayTree, describe_shapes, differences
+from ppo_mask.jax_tools import ArrayTree, describe_shapes
 
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
@@ -125,14 +125,6 @@ def require(holds: Any, law: str) -> None:
     """Raises a ProtocolError with the message ``law``, unless the law holds."""
     if not holds:
         raise ProtocolError(law)
-
-
-def require_same_types(what: str, reset: Any, step: Any) -> None:
-    """Raises a ProtocolError that names the array whose type differs between reset and step."""
-    for name, was, is_ in sorted(differences(describe_shapes(reset), describe_shapes(step))):
-        raise ProtocolError(f"{what}{name} is {was} from reset but {is_} from step")
-    same = jax.tree.structure(reset) == jax.tree.structure(step)
-    require(same, f"{what} has another tree structure from reset than from step")
 
 
 def _require_result(name: str, result: Any) -> None:

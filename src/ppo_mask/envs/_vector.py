@@ -1,4 +1,4 @@
-"""A batch of copies of an environment, with the library's only auto-reset."""
+"""A batch of copies of an environment."""
 
 from typing import Any, Generic, TypeVar
 
@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs._env import AbstractEnv, AbstractSelfResettingEnv, Next, TimeStep
-from ppo_mask.envs._host import host_env_in, step_in_place
-from ppo_mask.envs._shapes import require_same_types
-from ppo_mask.envs.actions import Action, Actions, NumActions
+from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
+from ppo_mask.envs._host import require_host_support
+from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import check_at_least
-from ppo_mask.jax_tools import ArrayTree, rarely, split_key, strong_types
+from ppo_mask.jax_tools import ArrayTree, split_key, strong_types
 
 State = TypeVar("State")
 
@@ -162,7 +161,8 @@ class VectorEnv(eqx.Module, Generic[State]):
                 f"actions have shape {list(actions.shape)}, not {wanted}: there are {one}"
             )
         step_keys, reset_keys = keys
-        final, following = jax.vmap(self._step_and_reset)(
+        require_host_support(self.env)
+        final, following = jax.vmap(self.env.step_and_reset)(
             step_keys, reset_keys, state.env_state, actions
         )
         ended = final.terminated | final.truncated
@@ -174,28 +174,6 @@ class VectorEnv(eqx.Module, Generic[State]):
             jnp.where(ended, 0, episode_length),
         )
         return state, _vector_timestep(following, final, episode_return, episode_length)
-
-    def _step_and_reset(
-        self, step_key: Key[Array, ""], reset_key: Key[Array, ""], state: State, action: Action
-    ) -> tuple[TimeStep, Next[State]]:
-        if isinstance(self.env, AbstractSelfResettingEnv):
-            return self.env.step_and_reset(step_key, reset_key, state, action)
-        if host_env_in(self.env) is not None:
-            return step_in_place(self.env, step_key, reset_key, state, action)
-        state, final = self.env.step(step_key, state, action)
-
-        # The environment's arrays are operands, because they may change during a run.
-        arrays, static = eqx.partition(self.env, eqx.is_array)
-
-        def fresh(operand: tuple[ArrayTree, Key[Array, ""]]) -> Next[State]:
-            state, timestep = eqx.combine(operand[0], static).reset(operand[1])
-            # The info from ``reset`` is dropped here, so only this check notices a wrong type.
-            require_same_types("timestep.info", timestep.info, final.info)
-            return Next(state, timestep.observation, timestep.action_mask)
-
-        following = Next(state, final.observation, final.action_mask)
-        ended = final.terminated | final.truncated
-        return final, rarely(ended, fresh, (arrays, reset_key), following)
 
 
 def _vector_timestep(

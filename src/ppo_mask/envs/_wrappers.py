@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep, declared_info
-from ppo_mask.envs._host import step_in_place
+from ppo_mask.envs._host import host_env_in, require_host_support
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture, draw
 from ppo_mask.errors import check_at_least
@@ -76,10 +76,14 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[tuple[State, Int[Array, ""]]]]:
-        """See :class:`AbstractHostEnv`; only for wrappers of a host environment."""
+        """See :class:`AbstractEnv`, and :class:`AbstractHostEnv` for ``cut``."""
+        if host_env_in(self.env) is None:
+            return super().step_and_reset(step_key, reset_key, state, action)
+        require_host_support(self.env)
         inner, steps = state
         cut = cut | (steps + 1 >= self.max_steps)
-        final, following = step_in_place(self.env, step_key, reset_key, inner, action, cut)
+        env: Any = self.env
+        final, following = env.step_and_reset(step_key, reset_key, inner, action, cut)
         steps = jnp.where(final.terminated | final.truncated, 0, steps + 1)
         return final, dataclasses.replace(following, state=(following.state, steps))
 

@@ -17,7 +17,7 @@ import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, a_trainer, flags, train
 from memory_bucket import contents
 from ppo_mask.callbacks import Saver
-from ppo_mask.checkpoints import RunDir, load_policy
+from ppo_mask.checkpoints import Checkpoint, RunDir, load_policy
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
@@ -266,3 +266,20 @@ def test_the_first_process_says_what_a_second_signal_does(
         trainer.train(state, 1_000_000, callbacks=[Interrupt()])
     line = "stopping in good order after this chunk of updates; press Ctrl+C again to end at once, "
     assert said == [f"{line}without saving\n" if first else "", ""]
+
+
+def test_a_resume_reads_each_description_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = ("--save-interval", "2", "--log-interval", "2")
+    train(tmp_path, 6, *often)
+    reads = list[str]()
+    read = Checkpoint.read
+
+    def counted(path: Path) -> Checkpoint:
+        reads.append(path.name)
+        return read(path)
+
+    monkeypatch.setattr(Checkpoint, "read", counted)
+    train(tmp_path, 12, "--resume", "latest")
+    assert sorted(reads) == ["2", "4", "6"]  # The older ones for their scores.

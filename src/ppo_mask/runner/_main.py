@@ -142,84 +142,87 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
 
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
-    config = absolute(plan.config)  # An environment may change the working directory.
-    algorithm = config.algorithm
-    updates = algorithm.total_updates(config.run.total_timesteps)
-    if (old := plan.run_dir) is not None and plan.update >= updates:
-        print(f"nothing to do: {old.path} has {plan.update * algorithm.batch_size:,} steps")
+    if plan.run_dir is not None and plan.update >= plan.total_updates:
+        steps = plan.update * plan.config.algorithm.batch_size
+        print(f"nothing to do: {plan.run_dir.path} has {steps:,} steps")
         return "finished"
-    if (name := config.run.run_name) in task.policies:
-        raise RunError(f"--run-name cannot be {name}: this program has such a policy")
-    env, curriculum = make_parts(task, config)
-    if not all_agree(plan.update):
-        raise RunError(f"the processes found different checkpoints; {SHARED}")
-    several = config.run.num_seeds > 1
-    if several and is_multiprocess():
-        raise RunError("--num-seeds does not go with several processes: give each its --seed")
-    if several and host_env_in(env) is not None:
-        raise RunError(
-            "--num-seeds does not go with an environment that lives in Python: start a run for "
-            "each seed"
-        )
-    if config.logging.wandb:
-        on_process_0(log_in, "log in to W&B")
-    model_key, init_key = jax.random.split(run_keys(config)[0])  # As in `_first_or_restored`.
-    make_model = first_model(task, config.network, env)
-    model = eqx.filter_eval_shape(make_model, model_key)
-    _check_devices(algorithm, model, 1)
-    if config.run.auto_tune:
-        model = make_model(model_key)
-        tuned = _tuned(task, plan.config, env, curriculum, model, init_key)
-        plan, config, algorithm = replace(plan, config=tuned), absolute(tuned), tuned.algorithm
-    mesh = _mesh(config.run, algorithm, model)
-    num_devices = 1 if mesh is None else mesh.size
-    updates = algorithm.total_updates(config.run.total_timesteps)  # --auto-tune may change it.
-    profiled = _profiled_update(plan, updates)
-    trainer = make_trainer(task, config, env, curriculum, mesh)
-    if plan.checkpoint is None:
-        load = partial(with_initial_policy, task, config.network, make_model, trainer.init)
-        make_model = on_all_processes(load, "load the initial policy")
+    plan, trainer, make_model = _prepared(task, plan)
+    profiled = _profiled_update(plan)
     configs = plan.of_seeds()
-    keys = [run_keys(each) for each in configs]
-    state = _first_or_restored(plan, trainer, make_model, [key for key, _ in keys])
-    model = select_seed(state.model, 0) if several else state.model
+    state = _first_or_restored(plan, trainer, make_model, [run_keys(x)[0] for x in configs])
+    model = select_seed(state.model, 0) if state.update.ndim else state.model
     try:
         architecture = architecture_of(model)
     except ValueError as error:
         raise RunError(str(error)) from error
     own = [own_callbacks(task, absolute(each)) for each in configs]
     run_dirs = _open_run_dirs(plan, configs, held)
-    device = f"{num_devices} x {jax.devices()[0].device_kind}"
+    device = f"{1 if trainer.mesh is None else trainer.mesh.size} x {jax.devices()[0].device_kind}"
     if is_process_0():
-        axes = state.update.ndim + 1  # An axis of seeds, if there are several, and one of envs.
-        observation = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape[axes:], x.dtype), state.rollout.observation
-        )
-        network = describe_network(model, env, observation)
-        _print_facts(plan, algorithm, run_dirs, updates, device, network)
+        _print_facts(plan, trainer, state, model, run_dirs, device)
     callbacks = [
-        callbacks_for(task, mine, each, run_dir, env, architecture, key, device)
-        for mine, each, run_dir, (_, key) in zip(own, configs, run_dirs, keys, strict=True)
+        callbacks_for(task, mine, each, run_dir, trainer.env, architecture, device)
+        for mine, each, run_dir in zip(own, configs, run_dirs, strict=True)
     ]
     if profiled is not None and is_process_0():
         callbacks[0].insert(0, Profiler(run_dirs[0].profile, profiled))
     watching = callbacks[0]
-    if several:
+    if state.update.ndim:
         columns = {"± seeds": "seeds/return_std", **task.console_columns}
         watching = [PerSeed(callbacks), ConsoleLog(columns)]
     try:
         trainer.train(
             state,
-            config.run.total_timesteps,
+            plan.config.run.total_timesteps,
             callbacks=watching,
-            log_interval=config.logging.log_interval,
-            debug_nans=config.run.debug_nans,
+            log_interval=plan.config.logging.log_interval,
+            debug_nans=plan.config.run.debug_nans,
         )
     except TrainingError as error:
         raise TrainingError(f"{error}; {run_dirs[0].what_is_kept()}") from error
     savers = (each for each in itertools.chain(*callbacks) if isinstance(each, Saver))
     reason, *_ = [saver.outcome() for saver in savers]
     return reason
+
+
+def _prepared(
+    task: Task[Environment], plan: Plan[Environment]
+) -> tuple[Plan[Environment], Trainer, Callable[[Key[Array, ""]], Model]]:
+    """Makes the environment and the trainer of a run, after all that can be refused is checked.
+
+    Returns:
+        The plan, with the sizes of ``--auto-tune``; the trainer; and a function that makes the
+        model to begin with.
+    """
+    config = absolute(plan.config)  # An environment may change the working directory.
+    if (name := config.run.run_name) in task.policies:
+        raise RunError(f"--run-name cannot be {name}: this program has such a policy")
+    env, curriculum = make_parts(task, config)
+    if not all_agree(plan.update):
+        raise RunError(f"the processes found different checkpoints; {SHARED}")
+    if config.run.num_seeds > 1 and is_multiprocess():
+        raise RunError("--num-seeds does not go with several processes: give each its --seed")
+    if config.run.num_seeds > 1 and host_env_in(env) is not None:
+        raise RunError(
+            "--num-seeds does not go with an environment that lives in Python: start a run for "
+            "each seed"
+        )
+    if config.logging.wandb:
+        on_process_0(log_in, "log in to W&B")
+    make_model = first_model(task, config.network, env)
+    model_key, init_key = jax.random.split(run_keys(config)[0])  # As in `_first_or_restored`.
+    model = eqx.filter_eval_shape(make_model, model_key)
+    _check_devices(config.algorithm, model, 1)
+    if config.run.auto_tune:
+        model = make_model(model_key)
+        plan = replace(plan, config=_tuned(task, plan.config, env, curriculum, model, init_key))
+        config = absolute(plan.config)
+    mesh = _mesh(config.run, config.algorithm, model)
+    trainer = make_trainer(task, config, env, curriculum, mesh)
+    if plan.checkpoint is None:
+        load = partial(with_initial_policy, task, config.network, make_model, trainer.init)
+        make_model = on_all_processes(load, "load the initial policy")
+    return plan, trainer, make_model
 
 
 def _open_run_dirs(
@@ -313,15 +316,15 @@ def _check_devices(algorithm: AbstractAlgorithm, model: Model, count: int) -> No
         raise RunError(f"{as_run_error(error)}{advice}") from error
 
 
-def _profiled_update(plan: Plan[Any], total_updates: int) -> int | None:
+def _profiled_update(plan: Plan[Any]) -> int | None:
     asked = plan.config.run.profile
     if asked is None:
         return None
-    update = asked or min(plan.update + 3, total_updates)
-    if not plan.update < update <= total_updates:
+    update = asked or min(plan.update + 3, plan.total_updates)
+    if not plan.update < update <= plan.total_updates:
         raise RunError(
-            f"--profile must be one of the updates to come, {plan.update + 1} to {total_updates}, "
-            f"got {update}"
+            f"--profile must be one of the updates to come, {plan.update + 1} to "
+            f"{plan.total_updates}, got {update}"
         )
     return update
 
@@ -374,36 +377,34 @@ def _first_or_restored(
 
 def _print_facts(
     plan: Plan[Any],
-    algorithm: AbstractAlgorithm,
+    trainer: Trainer,
+    state: TrainState,
+    model: Model,
     run_dirs: Sequence[RunDir],
-    total_updates: int,
     device: str,
-    network: str,
 ) -> None:
-    run_dir, path = run_dirs[0], run_dirs[0].path
-    bucket = {}
-    if run_dir.mirror is not None:
-        bucket["bucket"] = run_dir.mirror.bucket.url if len(run_dirs) > 1 else run_dir.place
-    until = f"update {total_updates:,}, {total_updates * algorithm.batch_size:,} steps"
-    if len(run_dirs) > 1:
-        runs = f"{path} to {run_dirs[-1].path.name}, one per seed"
-        print_banner({"runs": runs, **bucket, "device": device, "until": f"{until} of each seed"})
-        return
-    since = ""
+    run_dir, path, several = run_dirs[0], run_dirs[0].path, len(run_dirs) > 1
+    facts = {"runs": f"{path} to {run_dirs[-1].path.name}, one per seed"} if several else {}
+    if not several:
+        facts["run"] = str(path)
     if plan.run_dir is not None and plan.checkpoint is not None:
-        since = f", from update {plan.update}"
-        since += "" if plan.copy is None else f" of {plan.run_dir.path}"
+        source = "" if plan.copy is None else f" of {plan.run_dir.path}"
+        facts["run"] += f", from update {plan.update}{source}"
         then = plan.checkpoint.about["device"]
         if then != device:
             print(f"note: saved on {then}, resumed on {device}: sums are rounded differently")
-    facts = {
-        "run": f"{path}{since}",
-        **bucket,
-        "device": device,
-        **algorithm.facts(),
-        "network": network,
-        "until": until,
-    }
+    if run_dir.mirror is not None:
+        facts["bucket"] = run_dir.mirror.bucket.url if several else run_dir.place
+    facts["device"] = device
+    if not several:
+        observation = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.rollout.observation
+        )
+        facts |= trainer.algorithm.facts()
+        facts["network"] = describe_network(model, trainer.env, observation)
+    steps = plan.total_updates * trainer.algorithm.batch_size
+    each = " of each seed" if several else ""
+    facts["until"] = f"update {plan.total_updates:,}, {steps:,} steps{each}"
     if is_multiprocess():
         facts["others"] = (
             f"{jax.process_count() - 1}; one that is lost ends all of them within "

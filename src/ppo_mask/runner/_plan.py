@@ -61,6 +61,11 @@ class Plan(Generic[Environment]):
         """The number of updates done; 0 for a new run."""
         return 0 if self.checkpoint is None else self.checkpoint.step
 
+    @property
+    def total_updates(self) -> int:
+        """The number of updates at the end of the run."""
+        return self.config.algorithm.total_updates(self.config.run.total_timesteps)
+
     def of_seeds(self) -> list[RunConfig[Environment]]:
         """Returns the settings of the run of each seed."""
         run = self.config.run

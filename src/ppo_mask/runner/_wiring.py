@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from jaxtyping import Array, Key
-
 from ppo_mask.callbacks import (
     ConsoleLog,
     Evaluator,
@@ -22,7 +20,7 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import warn
 from ppo_mask.runner._schema import as_dict
 from ppo_mask.runner._settings import RunConfig
-from ppo_mask.runner._task import Task
+from ppo_mask.runner._task import Task, run_keys
 from ppo_mask.training import Callback
 
 Environment = TypeVar("Environment")
@@ -37,7 +35,6 @@ def callbacks_for(
     run_dir: RunDir,
     env: AbstractEnv[Any],
     architecture: Mapping[str, Any],
-    evaluation_key: Key[Array, ""],
     device: str,
 ) -> list[Callback]:
     """Makes a run's callbacks. Saving comes last, so that a checkpoint is never newer than the log.
@@ -59,7 +56,7 @@ def callbacks_for(
         callbacks.append(
             Evaluator(
                 env,
-                evaluation_key,
+                run_keys(config)[1],
                 log.eval_interval,
                 num_episodes=log.eval_episodes,
                 max_steps=log.eval_max_steps,

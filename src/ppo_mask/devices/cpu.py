@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import jax
 
+from ppo_mask.devices.containers import core_limit
+
 ENVS_PER_CORE = 128
 """With fewer environments per core, one more device costs more than it gains (measured)."""
 
@@ -20,6 +22,7 @@ _OPTION, _XLA_FLAG = "jax_num_cpu_devices", "xla_force_host_platform_device_coun
 def make_devices() -> None:
     """Gives JAX one device for each core of the CPU; call this before anything uses JAX.
 
+    A container's quota of CPU time counts like a number of cores.
     Does nothing if JAX has started already, or if ``JAX_NUM_CPU_DEVICES`` or XLA's own flag sets
     the number of devices. An accelerator, if there is one, stays JAX's default.
     """
@@ -52,6 +55,6 @@ def _number() -> int:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return max(1, int(min(cores, core_limit())))

@@ -8,6 +8,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
+from ppo_mask.devices.containers import free_memory
 from ppo_mask.training import Trainer, TrainState, place_state, run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
@@ -70,6 +71,6 @@ def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float
 
 def _memory() -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
-    # A CPU reports no limit, so use the machine's free memory.
-    free = stats.get("bytes_limit") or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return int(_MEMORY_SHARE * free)
+    # A CPU reports no limit, so use the free memory of the machine, or of the container.
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(_MEMORY_SHARE * (stats.get("bytes_limit") or min(free, free_memory())))

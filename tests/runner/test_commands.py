@@ -126,6 +126,22 @@ def test_runs_are_compared(runs, capsys, monkeypatch):
     assert not any(line.startswith("num_envs") for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["train/kl", "train/lk"], "a, b did not log train/lk; did you mean train/kl?"),
+        (["train/kl", "eval/x"], "b did not log eval/x"),
+        (["eval/x"], "b did not log eval/x\nwarning: the plot has nothing of b"),
+        (None, "the plot has nothing of b"),
+    ],
+)
+def test_what_is_missing_in_a_plot_is_named(names, said, capsys):
+    pytest.importorskip("matplotlib")
+    a, b = {"train/kl": ([1], [2.0]), "eval/x": ([1], [2.0])}, {"train/kl": ([1], [2.0])}
+    draw({"a": a, "b": b}, "svg", names, {"eval/x": "x"})
+    assert capsys.readouterr().err == f"warning: {said}\n"
+
+
 def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     pytest.importorskip("matplotlib")
     paths = [runs / name for name in ("a-seed0", "a-seed1", "b")]

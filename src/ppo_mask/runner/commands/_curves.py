@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ppo_mask.callbacks import read_log_lines
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, warn
+from ppo_mask.runner._schema import did_you_mean
 
 PLOTTED = {
     "train/mean_episode_return": "return",
@@ -69,6 +70,8 @@ def draw(
 ) -> bytes:
     """Draws the curves of several runs as a PNG or SVG picture, with a plot for each metric.
 
+    Warns of metrics in ``names`` that a run lacks, and of runs without any of the metrics.
+
     Args:
         logs: the logs, by the names of the runs.
         format: "png" or "svg".
@@ -77,12 +80,18 @@ def draw(
         bands: the bands around the curves, by the names of the runs.
     """
     wanted = list(titles) if names is None else list(names)
-    found = [name for name in wanted if any(name in log for log in logs.values())]
+    known = sorted({name for log in logs.values() for name in log})
+    found = [name for name in wanted if name in known]
     if not found:
-        known = sorted({name for log in logs.values() for name in log})
         raise RunError(
             f"there is nothing to plot; the logs have {', '.join(known) or 'no metrics'}"
         )
+    for name in names or ():
+        if without := [run for run, log in logs.items() if name not in log]:
+            hint = "" if name in known else did_you_mean(name, known)
+            warn(f"{', '.join(without)} did not log {name}{hint}")
+    for run in (run for run, log in logs.items() if not log.keys() & found):
+        warn(f"the plot has nothing of {run}")
     try:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D

@@ -32,6 +32,7 @@ LAYERS = {
         "ppo": ALGORITHMS | {"training"},
         "callbacks": ALGORITHMS | {"training"},
         "runner": ALGORITHMS | {"training", "ppo", "callbacks"},
+        "__main__": {"runner"},
     },
     "hackmatrix": {
         "rules": set[str](),
@@ -56,7 +57,7 @@ OF_THE_LIBRARY = {"rules": {"envs", "jax_tools"}}
 """What rooms of the game may import of ``ppo_mask``; those that are not named, all."""
 
 NO_ROOMS = {"__pycache__", "py", "presets", "champion"}
-ROOMS = sorted(LAYERS["ppo_mask"].keys() - {"errors", "_typecheck"})
+ROOMS = sorted(LAYERS["ppo_mask"].keys() - {"errors", "_typecheck", "__main__"})
 HEAVY = {"jax", "rich", "tensorboardX", "yaml", "orbax", "fsspec", "wandb", "optax", "equinox"}
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -216,6 +217,20 @@ def test_help_names_the_commands(capsys):
         with pytest.raises(SystemExit):
             call(*words)
         assert "Other commands: evaluate, watch, plot" in capsys.readouterr().out
+
+
+def test_every_program_prints_the_version(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ppo-mask", "--version"])
+    programs = {
+        "a task's": lambda: call("--version"),
+        "ppo-mask": commands.of_any_run,
+        "python -m ppo_mask": lambda: runpy.run_module("ppo_mask", run_name="__main__"),
+        "hackmatrix": lambda: cli.main(["--version"]),
+    }
+    for program in programs.values():
+        with pytest.raises(SystemExit) as end:
+            program()
+        assert (end.value.code, capsys.readouterr().out) == (0, f"ppo-mask {pm.__version__}\n")
 
 
 def test_the_game_has_its_own_commands(capsys):

@@ -50,7 +50,11 @@ REFUSED = {
     "--precision half": "--precision must be float32 or bfloat16, got 'half'",
     "--num-env 8": "unknown flag --num-env; did you mean --num-envs?",
     "--frobnicate=3": "unknown flag --frobnicate",
-    "trian": "unknown argument trian",
+    "--length 6 trian": "unknown argument trian",
+    "--tensorboard true": "unknown argument true; write --NAME or --no-NAME alone",
+    **{f"--lr {x}": f"--learning-rate must be at least 0, got {x}" for x in ("-1e-3", "-.5")},
+    "--lr -inf": "--learning-rate must be a finite number, got -inf",
+    "--seed -1_000": "--seed must be at least 0, got -1_000",
     "--num-envs": "argument --num-envs: expected one argument",
     "--anneal-lr=yes": "--anneal-lr/--no-anneal-lr: ignored explicit argument 'yes'",
     "--num-envs 5 --num-steps 5": "--num-minibatches = 4 does not divide the batch of "
@@ -124,7 +128,8 @@ REFUSED = {
         for command in ("--resume", "--initial-policy", "evaluate", "inspect", "compare", "plot")
     },
     # Other commands.
-    "evaluat": "unknown argument evaluat",
+    "evaluat": "there is no command evaluat; did you mean evaluate?; there are train, evaluate, ",
+    "trian": "there is no command trian; did you mean train?; there are train",
     **{
         f"{command} nowhere": "there is no run or checkpoint nowhere"
         for command in ("evaluate", "plot", "compare")
@@ -299,7 +304,8 @@ class Shape(enum.StrEnum):
 # The type of a setting, its default, and each of its values by how a flag writes it.
 TYPES: list[tuple[Any, Any, dict[str, Any]]] = [
     (int | None, None, {"3": 3, "none": None}),
-    (float | None, 0.5, {"1e-3": 1e-3, "none": None}),
+    (float | None, 0.5, {"1e-3": 1e-3, "none": None, "-1e-3": -1e-3}),
+    (list[float], [0.5], {"-1e-3 -2": [-1e-3, -2.0], "-1,-2_0.5": [-1.0, -20.5]}),
     (Literal["a", "b"], "a", {"b": "b"}),
     (Literal["auto", 8, True], "auto", {"8": 8, "true": True, "auto": "auto"}),
     (Literal["a", "b"] | None, None, {"b": "b", "none": None}),

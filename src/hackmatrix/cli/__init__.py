@@ -17,7 +17,6 @@ def parser() -> argparse.ArgumentParser:
     whole = CommandParser(
         prog="hackmatrix",
         description="Train on HackMatrix, and look at the game and at what an agent does in it.",
-        allow_abbrev=False,
     )
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
     commands.add_parser("train", help="train an agent", add_help=False)  # parses its own options

@@ -90,7 +90,10 @@ def main(
         2 if nothing was done; 1 if training failed or the last state could not be saved.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if with_commands and words and words[0] in commands.NAMES:
+    first = words[0] if words else "train"
+    # A setting of the program may have the name, too, and then takes a value.
+    is_command = words == ["--version"] or not first.startswith("-")
+    if with_commands and is_command and first != "train":
         parser = commands.of_a_program(task, defaults, prog)
         return commands.run_commands(parser, words, enable_compilation_cache)
     if with_commands:

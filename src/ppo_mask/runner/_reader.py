@@ -7,6 +7,7 @@ puts the values into a config.
 import argparse
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
@@ -94,9 +95,22 @@ def read_yaml(path: Path, config: Any) -> dict[str, Any]:
     return read_values(config, {} if content is None else content, str(path))
 
 
-class _Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
+    """A parser that raises usage errors as a ``RunError`` instead of exiting."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+        # Python's own takes -1e-3 and -inf for flags.
+        self._negative_number_matcher = re.compile(r"-(\.?\d|(inf|infinity|nan)\b)", re.IGNORECASE)
+
     def error(self, message: str) -> NoReturn:
-        raise RunError(message)
+        """Raises a ``RunError``."""
+        raise RunError(f"{message}; {self.prog} --help shows what there is")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in (names := [*action.choices]):
+            there = f"{did_you_mean(value, names)}; there are {', '.join(names)}"
+            raise RunError(f"there is no command {value}{there}")
 
 
 def parse_flags(
@@ -118,14 +132,13 @@ def parse_flags(
     Raises:
         RunError: a flag is unknown, or a value is not allowed.
     """
-    parser = _Parser(
+    parser = CommandParser(
         prog=prog,
         usage="%(prog)s [flags]",
         description=description,
         epilog=epilog or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
     )
     known, groups = settings(config), dict[str, Any]()
     for name, each in known.items():
@@ -146,7 +159,9 @@ def parse_flags(
         name = word.partition("=")[0]
         flags = [flag for each in known.values() for flag in each.flags]
         what = "flag" if name.startswith("-") else "argument"
-        raise RunError(f"unknown {what} {name}{did_you_mean(name, flags)}")
+        is_truth = name.lower() in ("true", "false")
+        hint = "; write --NAME or --no-NAME alone" if is_truth else did_you_mean(name, flags)
+        raise RunError(f"unknown {what} {name}{hint}")
     values: dict[str, Any] = vars(given)
     for name, raw in values.items():
         if isinstance(raw, list):  # Spaces may separate values, as well as commas.

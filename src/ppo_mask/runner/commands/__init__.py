@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ppo_mask.runner._reader import CommandParser
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 
@@ -20,7 +21,6 @@ from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
 from ._options import (
     MAX_SEED,
-    CommandParser,
     add_command,
     add_files,
     add_folder,
@@ -67,9 +67,7 @@ __all__ = [
 
 def of_any_run() -> int:
     """Runs the program ``ppo-mask``: ``plot``, ``inspect`` and ``compare`` for any run."""
-    parser = CommandParser(
-        prog="ppo-mask", description="Look at runs of any program.", allow_abbrev=False
-    )
+    parser = CommandParser(prog="ppo-mask", description="Look at runs of any program.")
     _add_general(parser.add_subparsers(metavar="COMMAND", required=True))
     return run_commands(parser, sys.argv[1:], lambda: None)
 
@@ -84,8 +82,9 @@ def of_a_program(
         defaults: the program's defaults.
         prog: the program's name, for ``--help``; None for the name of the program's file.
     """
-    parser = CommandParser(prog=prog, allow_abbrev=False)
+    parser = CommandParser(prog=prog)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands.add_parser("train", add_help=False)  # Has a parser of its own, and is named here.
     add_evaluate(commands, task, defaults)
     add_watch(commands, task, defaults)
     _add_general(commands)

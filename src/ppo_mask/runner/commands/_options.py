@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 
@@ -21,18 +22,10 @@ from ppo_mask.training import MAX_COUNT
 Run = Callable[[argparse.Namespace], int]
 
 
-class CommandParser(argparse.ArgumentParser):
-    """A parser that raises usage errors as a ``RunError`` instead of exiting."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raises a ``RunError``."""
-        raise RunError(f"{message}; {self.prog} --help shows what there is")
-
-
 def run_commands(
     parser: argparse.ArgumentParser, words: list[str], start: Callable[[], None]
 ) -> int:
-    """Runs a command from a command line.
+    """Runs a command from a command line, or prints the library's version for ``--version``.
 
     Args:
         parser: the parser with all commands, which come from :func:`add_command`.
@@ -45,6 +38,7 @@ def run_commands(
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Prints a question mark for a character that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="replace")
+    parser.add_argument("--version", action="version", version=f"ppo-mask {version('ppo-mask')}")
     try:
         options = parser.parse_args(words)
         if options.needs_device:
@@ -83,7 +77,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Adds a command; ``needs_device`` says whether the command needs JAX's devices."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=f"{help[0].upper()}{help[1:]}.", allow_abbrev=False
+        name, help=help, description=f"{help[0].upper()}{help[1:]}."
     )
     parser.set_defaults(call=run, needs_device=needs_device)
     return parser

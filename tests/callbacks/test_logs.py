@@ -134,10 +134,11 @@ def test_sinks_close_before_and_after_they_start(tmp_path: Path) -> None:
         sink.close()
 
 
-def printed(terminal: bool, updates: range) -> str:
+def printed(terminal: bool, updates: range, best: str = "best") -> str:
     file = io.StringIO()
-    console = Console(file=file, force_terminal=terminal, width=200, color_system=None)
-    sink = ConsoleLog({"best": "stats/best"}, console)
+    file.isatty = lambda: terminal
+    console = Console(file=file, width=200, color_system=None)
+    sink = ConsoleLog({best: "stats/best"}, console)
     play(sink, updates=updates, start=0)
     run = Run(CONFIG, 0, 100, [sink])
     run.update = updates[-1]
@@ -166,3 +167,18 @@ def test_on_a_terminal_there_is_a_bar_with_steps_speed_time_and_figures() -> Non
     text = printed(terminal=True, updates=range(1, 3))
     for words in ("2.0%", "64/3,200 steps", "1,000 steps/s", "left", "best 1"):
         assert words in text
+
+
+@pytest.mark.parametrize("heading", ["speed [/h]", "[bold]", ":warning:"])
+def test_headings_are_shown_as_they_are(heading: str) -> None:
+    text = printed(terminal=True, updates=range(1, 3), best=heading)
+    assert f"{heading} 1" in text  # In the bar.
+    assert f"{heading}\n" in text
+
+
+@pytest.mark.parametrize("name", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_a_file_gets_no_bar_whatever_variables_say(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "1")
+    assert "\x1b" not in printed(terminal=False, updates=range(1, 3))

@@ -52,10 +52,11 @@ class ConsoleLog(Callback):
 
     def on_start(self, run: Run, state: TrainState) -> None:
         self._began = time.monotonic()
-        if self._console.is_terminal:
+        # FORCE_COLOR makes every file a terminal for rich.
+        if self._console.is_terminal and self._console.file.isatty():
             self._bar = Bar(
                 BarColumn(bar_width=30),
-                TextColumn("{task.percentage:5.1f}%  {task.description}"),
+                TextColumn("{task.percentage:5.1f}%  {task.description}", markup=False),
                 console=self._console,
             )
             self._task = self._bar.add_task("", total=run.total_updates, completed=run.update)
@@ -116,7 +117,7 @@ class ConsoleLog(Callback):
         return str(timedelta(seconds=round(pace * (run.total_updates - run.update))))
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._console.print(line, markup=False, emoji=False, soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

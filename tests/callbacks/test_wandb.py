@@ -19,8 +19,9 @@ from kills import Killed
 from own_process import python
 from ppo_mask.callbacks import _wandb
 from ppo_mask.checkpoints import RunDir
+from ppo_mask.errors import RunError
 from ppo_mask.runner import _main, main
-from ppo_mask.training import Callback, Run
+from ppo_mask.training import Callback, Run, TrainState
 
 OFTEN = ("--wandb", "--log-interval", "3", "--save-interval", "4", "--run-name", "run")
 EVAL = ("--scored", "2", "--length", "3")
@@ -191,6 +192,13 @@ def test_what_is_lacking_is_one_line(
     assert error.startswith(f"error: {message}")
     assert error.count("\n") == 1
     assert lacks == "permission" or not any(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_no_text_is_one_line(server: Server, tmp_path: Path) -> None:
+    sink = _wandb.WandB(tmp_path / "caf\udce9", "project", None, {}, tmp_path / "log")
+    with pytest.raises(RunError, match=r"W&B does not take the run: .* surrogates not allowed"):
+        sink.on_start(Run(DEFAULTS.algorithm, 0, 1, []), object.__new__(TrainState))
+    assert server.inits == []
 
 
 def test_the_stand_in_asks_for_nothing_that_the_package_does_not_have() -> None:

@@ -127,6 +127,14 @@ def test_runs_are_compared(runs, capsys, monkeypatch):
     assert not any(line.startswith("num_envs") for line in lines)
 
 
+def test_a_name_that_is_no_text_is_shown_with_a_replacement(runs, tmp_path):
+    folder = shutil.copytree(runs / "a-seed0", tmp_path / "caf\udce9")
+    for words in (["watch", "--max-steps=1", "--html"], ["plot", "--out"]):
+        assert call(words[0], folder, *words[1:], tmp_path / f"{words[0]}.html") == 0
+    assert "<title>caf?, update 63, seed 0</title>" in (tmp_path / "watch.html").read_text()
+    assert "<!-- caf? -->" in (tmp_path / "plot.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [

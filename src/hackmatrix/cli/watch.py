@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
             replay = Replay(agent.name, seed, list(play(seed)))
             print(replay.summary())
             for path, is_page in _files(options, n):
-                content = page(replay).encode() if is_page else film(replay, options.fps)
+                content = page(replay) if is_page else film(replay, options.fps)
                 write(path, content, options.force)
     elif interactive():
         _in_terminal(agent, play, seeds, options.fps)

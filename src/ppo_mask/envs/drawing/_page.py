@@ -37,7 +37,7 @@ def html(picture: Picture) -> str:
         return f"<pre>{marked}</pre>"
     kind, out = "svg+xml", BytesIO()
     if isinstance(picture, Svg):
-        out.write(picture.source.encode())
+        out.write(picture.source.encode(errors="replace"))
     else:
         kind, width = "png", picture.shape[1]
         # A small picture is enlarged; others only shrink.

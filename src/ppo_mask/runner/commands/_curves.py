@@ -121,7 +121,8 @@ def draw(
         axes.spines[["top", "right"]].set_visible(False)
     place = "outside lower center"
     # Labels of the curves themselves would be hidden where they begin with an underscore.
-    legend = figure.legend([*curves.values()], [*curves], loc=place, ncols=4, frameon=False)
+    labels = [run.encode(errors="replace").decode() for run in curves]  # A path may be no text.
+    legend = figure.legend([*curves.values()], labels, loc=place, ncols=4, frameon=False)
     for text in (*legend.get_texts(), *(axes.title for axes in grid)):
         text.set_parse_math(False)  # Names may hold dollar signs.
     out = BytesIO()
@@ -130,7 +131,7 @@ def draw(
     return out.getvalue()
 
 
-def html(svg: bytes, title: str) -> bytes:
+def html(svg: bytes, title: str) -> str:
     """Makes a self-contained HTML page with an SVG drawing."""
     # Drops the XML declaration before the drawing.
     drawing = svg.decode()
@@ -141,4 +142,4 @@ def html(svg: bytes, title: str) -> bytes:
         f"<title>{escape(title)}</title>"
         "<style>body{margin:12px;background:#fff}svg{max-width:100%;height:auto}</style>"
         f"{drawing}</html>"
-    ).encode(errors="replace")
+    )

@@ -177,13 +177,15 @@ def refuse_existing(paths: Iterable[str], force: bool) -> None:
             raise RunError(f"{path} is not a file that can be replaced; nothing was written")
 
 
-def write(path: str, content: bytes, force: bool) -> None:
-    """Writes a file, and prints the file's name.
+def write(path: str, content: str | bytes, force: bool) -> None:
+    """Writes a file, and prints the file's name. What is no text in a text becomes "?".
 
     Raises:
         RunError: the file cannot be written; or the file exists already, and ``force`` is not set.
     """
     refuse_existing([path], force)
+    if isinstance(content, str):
+        content = content.encode(errors="replace")  # It may name a folder whose name is no text.
     write_whole(Path(path), content)
     tell(f"wrote {path} ({len(content) / 1000:,.0f} kB)")
 

@@ -57,12 +57,12 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     print(f"{summary}\nreturn {last.return_:.4g}")
     of = "" if run.update is None else f", update {run.update:,}"
     title = f"{run.run_dir.path.name}{of}, seed {options.seed}"
-    contents = dict[str, bytes]()
+    contents = dict[str, str | bytes]()
     if options.gif:
         contents[options.gif] = film(frames, names, options.fps)
     if options.html:
         pieces = [[html(frame.scene)] for frame in frames]
-        contents[options.html] = page(frames, pieces, names, title=title, summary=summary).encode()
+        contents[options.html] = page(frames, pieces, names, title=title, summary=summary)
     for path, content in contents.items():
         write(path, content, options.force)
     return 0

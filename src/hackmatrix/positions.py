@@ -193,7 +193,7 @@ def _game(position: Mapping[str, Any]) -> Game:
         ("has the unknown key", set(position) - names),
     ):
         if keys:
-            raise ValueError(f"the position {problem} {', '.join(sorted(keys))}")
+            raise ValueError(f"the position {problem} {', '.join(sorted(map(str, keys)))}")
     owned = {_in_range("owned", number, 0, NUM_PROGRAMS - 1) for number in position["owned"]}
     numbers = {
         FIELD_OF.get(name, name): _in_range(name, position[name], *bounds)

@@ -1,5 +1,6 @@
 """One-line errors and warnings."""
 
+import errno
 import inspect
 import os
 import sys
@@ -111,8 +112,10 @@ def first_line(error: BaseException) -> str:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Describes an OSError in one line: "cannot use FILE" or "cannot write", and the reason."""
-    reason = error.strerror or error
-    if error.filename is None:
+    """Describes an OSError in one line: the file or the kind of error, and the reason."""
+    reason = error.strerror or first_line(error)
+    if error.filename is not None:
+        return f"cannot use {os.fsdecode(error.filename)}: {reason}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # Of a file that is open.
         return f"cannot write: {reason}"
-    return f"cannot use {os.fsdecode(error.filename)}: {reason}"
+    return f"{type(error).__name__}: {reason}{user_line(error.__traceback__)}"

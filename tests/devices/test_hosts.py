@@ -6,7 +6,9 @@ They stand in for two hosts. The bucket is a folder behind a URL.
 import shutil
 import signal
 from pathlib import Path
+from unittest.mock import Mock
 
+import jax
 import pytest
 
 from hosts import finish, start, updates
@@ -120,6 +122,34 @@ def test_half_a_description_of_the_others_is_refused(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(RunError, match="go together: set all three or none"):
+        connect(True)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "two"}, "SLURM_STEP_NUM_TASKS must be a number, got 'two'"),
+        (
+            {"JAX_NUM_PROCESSES": "", "JAX_PROCESS_ID": "0", "JAX_COORDINATOR_ADDRESS": "a:1"},
+            "JAX_NUM_PROCESSES must be a number, got ''",
+        ),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(
+    given: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunError, match=problem):
+        connect(None)
+
+
+@pytest.mark.parametrize("error", [KeyError("OMPI_COMM_WORLD_SIZE"), ValueError("int: 'x'")])
+def test_whatever_jax_makes_of_a_cluster_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax.distributed, "initialize", Mock(side_effect=error))
+    with pytest.raises(RunError, match=f"found no other processes .*{error.args[0]}"):
         connect(True)
 
 

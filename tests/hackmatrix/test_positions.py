@@ -55,6 +55,7 @@ def test_several_positions_are_a_batch_of_their_states():
 BAD = {
     "lacks turn": lambda p: p.pop("turn"),
     "unknown key color": lambda p: p.update(color=1),
+    "unknown key 1, color": lambda p: p.update({1: 1, "color": 1}),
     "player row: 6": lambda p: p["player"].__setitem__(0, 6),
     r"player: \[.*\] must have 8 entries": lambda p: p["player"].pop(),
     "player hp: 4": lambda p: p["player"].__setitem__(2, 4),

@@ -171,6 +171,15 @@ def test_names_are_drawn_as_they_are():
     assert all(f"<!-- {name} -->".encode() in drawing for name in ("_a", "$b$", "$x$"))
 
 
+def test_runs_whose_config_has_odd_names_are_grouped(tmp_path):
+    folders = [RunFolder(tmp_path / f"a-seed{n}") for n in range(2)]
+    for seed, folder in enumerate(folders):
+        folder.path.mkdir()
+        folder.config.write_text(f"{{1: 2, b: 2026-11-29, run: {{seed: {seed}}}}}")
+    logs = [{"x": ([1], [2.0])}] * 2
+    assert list(means_of_seeds(folders, logs)[0]) == ["a (2 seeds)"]
+
+
 def test_damaged_lines_of_a_log_are_left_out(tmp_path):
     damaged = b'\xff\n12\n{"x": 3}\n\0\0\n{"step": "a", "x": 1}\n{"step": 9, "x": null}\n{"st'
     (tmp_path / "log").write_bytes(b'{"step": 1, "x": 2}\n' + damaged)

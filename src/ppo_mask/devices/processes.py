@@ -48,17 +48,17 @@ def connect(wanted: bool | None) -> bool:
         return True
     if wanted is False or (wanted is None and not _expected()):
         return False
-    by_hand = {name: os.environ[name] for name in (_NUMBER, _COUNT) if name in os.environ}
+    by_hand = [name for name in (_NUMBER, _COUNT) if name in os.environ]
     if len(by_hand) == 1 or (by_hand and _ADDRESS not in os.environ):
         raise RunError(f"{_ADDRESS}, {_COUNT} and {_NUMBER} go together: set all three or none")
+    numbers = {name: _number_in(name) for name in by_hand}
     try:
-        numbers = {name: int(value) for name, value in by_hand.items()}
         jax.distributed.initialize(
             num_processes=numbers.get(_COUNT),
             process_id=numbers.get(_NUMBER),
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
-    except (RuntimeError, ValueError) as error:
+    except Exception as error:  # Of any kind, since JAX trusts the variables of a cluster.
         raise RunError(
             f"--distributed found no other processes ({first_line(error)}); where JAX cannot find "
             f"them by itself, set {_ADDRESS}, {_COUNT} and {_NUMBER}"
@@ -70,10 +70,19 @@ def _expected() -> bool:
     if _COUNT in os.environ:
         return True
     # Set by srun for each of its tasks; a batch script by itself is one task.
-    if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+    if _number_in("SLURM_STEP_NUM_TASKS") > 1:
         return True
     chips = [*Path("/dev").glob("accel*"), *Path("/dev/vfio").glob("[0-9]*")]
     return find_spec("libtpu") is not None and bool(chips)
+
+
+def _number_in(variable: str) -> int:
+    """Reads a variable of the environment; 1 if it is not set."""
+    text = os.environ.get(variable, "1")
+    try:
+        return int(text)
+    except ValueError:
+        raise RunError(f"the variable {variable} must be a number, got {text!r}") from None
 
 
 def is_multiprocess() -> bool:

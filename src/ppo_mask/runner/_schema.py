@@ -283,6 +283,9 @@ def flag_for(name: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        return super().construct_object(node, deep=True)  # Refuses what holds itself.
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
         for key in keys:
@@ -302,7 +305,8 @@ def load_yaml(path: Path) -> Any:
             return yaml.load(file, _Loader)
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:  # Such as an impossible date.
+    # Such as an impossible date, or lists in lists without end.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RunError(f"{path} is not valid YAML: {error}") from error
 
 

@@ -1,7 +1,6 @@
 """``plot``: draws the learning curves of runs."""
 
 import argparse
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -94,7 +93,8 @@ def settings_of(folder: RunDir) -> dict[str, Any]:
     content = load_yaml(folder.config)
     found: dict[str, Any] = {}
     for name, value in content.items() if isinstance(content, dict) else ():
-        found |= value if isinstance(value, dict) else {name: value}
+        group = value if isinstance(value, dict) else {name: value}
+        found |= {str(key): each for key, each in group.items()}
     return found
 
 
@@ -102,11 +102,11 @@ def means_of_seeds(
     folders: Sequence[RunDir], logs: Sequence[Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
     """Computes mean and band (from lowest to highest) of runs that differ only in the seed."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[frozenset[str], list[int]] = {}
     for place, folder in enumerate(folders):
         settings = settings_of(folder)
         settings.pop("seed", None)
-        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(place)
+        groups.setdefault(frozenset(map(str, settings.items())), []).append(place)
     means: dict[str, Log] = {}
     bands: dict[str, Band] = {}
     for places in groups.values():

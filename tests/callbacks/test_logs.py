@@ -13,7 +13,8 @@ from tensorboardX.proto.event_pb2 import SessionLog
 
 from ppo_mask.callbacks import ConsoleLog, JsonLines, TensorBoard
 from ppo_mask.ppo import PPO
-from ppo_mask.training import Callback, Progress, Run, TrainState
+from ppo_mask.training import Callback, History, Progress, Run, TrainState
+from ppo_mask.training._loop import run_loop
 from same_run import tensorboard_events
 
 Output = pytest.CaptureFixture[str]
@@ -63,6 +64,20 @@ def test_logs_have_every_metric_over_environment_steps(tmp_path: Path) -> None:
     metrics = [(x["step"], name, x[name]) for x in lines(path) for name in [*x][2:]]
     assert points(events) == sorted(metrics)
     assert next(tensorboard_events(events)).file_version == "brain.Event:2"
+
+
+def test_what_is_logged_at_the_start_waits_for_all_logs(tmp_path: Path, capsys: Output) -> None:
+    class Sizes(Callback):
+        def on_start(self, run: Run, state: TrainState) -> None:
+            run.log({"mine/size": 7.0})
+
+    path, events, history = tmp_path / "metrics.jsonl", tmp_path / "events", History()
+    sinks = [Sizes(), history, JsonLines(path), TensorBoard(events, path), ConsoleLog()]
+    run_loop(Run(CONFIG, 2, 2, sinks), STATE, sinks, 10, lambda state, _: state, Mock())
+    assert lines(path) == [{"step": 64, "update": 2, "mine/size": 7.0}]
+    assert points(events) == [(64, "mine/size", 7.0)]
+    assert "update 2: mine/size 7\n" in capsys.readouterr().out
+    assert len(history.records) == 1
 
 
 def tear_a_line(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """W&B: each point once and none missing, whatever happened to the run; and the real package."""
 
+import dataclasses
 import inspect
 import json
 import struct
@@ -90,6 +91,19 @@ def test_resuming_goes_on_with_the_same_run(server: Server, tmp_path: Path) -> N
     assert len(server.history) == 1
     assert sorted(server.history[run_id(folder)]) == [96, 192, 288, 384]
     assert_history_is_right(server, folder)
+
+
+def test_what_is_logged_at_a_resume_goes_with_the_next_row(server: Server, tmp_path: Path) -> None:
+    class AtTheStart(Callback):
+        def on_start(self, run: Run, state: TrainState) -> None:
+            run.log({"mine/size": 1.0})
+
+    task = dataclasses.replace(TASK, callbacks=lambda _: [AtTheStart()])
+    for words in (flags(tmp_path, 6, *OFTEN), flags(tmp_path, 12, "--resume", "latest")):
+        assert main(task, DEFAULTS, words) == 0
+    rows = server.history[run_id(tmp_path / "run")]
+    assert [step for step, row in rows.items() if "mine/size" in row] == [0, 288]
+    assert server.dropped == []
 
 
 def test_a_damaged_id_begins_a_new_run_with_the_whole_history(

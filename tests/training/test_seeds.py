@@ -93,6 +93,9 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
         def next_update(self, update):
             return (update // self.every + 1) * self.every
 
+        def on_start(self, run, state):
+            run.log({"mine/every": self.every})
+
         def on_log(self, run, record):
             self.records.append(record)
 
@@ -115,12 +118,11 @@ def test_callbacks_see_one_seed_and_those_of_all_see_means():
     assert first.seen[6].shape == (8, 1)
     np.testing.assert_array_equal(first.seen[6], after.model.network.critic[0].weight[0])
     np.testing.assert_array_equal(second.seen[6], after.model.network.critic[0].weight[1])
-    assert [r.update for r in first.records] == [4]
-    assert [log.records[0].values for log in logs] == [
-        first.records[0].values,
-        second.records[0].values,
-    ]
-    returns = [log["train/mean_episode_return"][0] for log in logs]
-    line = means.records[0].values
+    assert [r.update for r in first.records] == [0, 4]
+    assert [log.records for log in logs] == [first.records, second.records]
+    starts = [each.records[0].values for each in (first, second, means)]
+    assert starts == [{"mine/every": each} for each in (2, 3, 100)]
+    returns = [log["train/mean_episode_return"][1] for log in logs]
+    line = means.records[1].values
     assert line["train/mean_episode_return"] == pytest.approx(np.mean(returns))
     assert line["seeds/return_std"] == pytest.approx(np.std(returns))

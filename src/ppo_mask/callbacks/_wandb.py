@@ -156,7 +156,8 @@ class WandB(Callback):
         )
 
     def _send_row(self) -> None:
-        if self._row:
+        # W&B takes no more for a step that it has: what is logged at a resume goes with the next.
+        if self._row and self._row_step >= self._run.step:
             self._run.log(self._row, step=self._row_step, commit=True)
             self._row = {}
 

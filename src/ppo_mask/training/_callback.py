@@ -1,6 +1,7 @@
 """The callback interface, its arguments, and a callback that keeps log lines in memory."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final, no_type_check
 
@@ -116,6 +117,8 @@ class Run:
     ) -> None:
         """Logs metrics, such as those of an evaluation: calls ``on_log`` of every callback.
 
+        What a callback logs in ``on_start`` is logged once all callbacks have started.
+
         Args:
             values: metrics by name; plain numbers or scalar arrays.
             partial: see :class:`LogRecord`.
@@ -130,6 +133,17 @@ class Run:
         record = LogRecord(self.update, step, numbers, partial, of_seeds)
         for callback in self._callbacks:
             callback.on_log(self, record)
+
+    @contextmanager
+    def holding_lines(self) -> Generator[None]:
+        """Holds log lines until the end of the ``with`` block, in which the callbacks start."""
+        callbacks, held = self._callbacks, History()
+        self._callbacks = [held]
+        yield
+        self._callbacks = callbacks
+        for record in held.records:
+            for callback in callbacks:
+                callback.on_log(self, record)
 
     def keeps(self, env_steps: int, names: Iterable[str]) -> bool:
         """Whether a resumed run keeps a log line that an earlier process wrote.

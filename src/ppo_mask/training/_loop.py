@@ -67,8 +67,9 @@ def run_loop(
     with closing(callbacks), _signals_stop(run):
         with no_garbage_collected():
             state = advance(state, 0)  # Compiles, and does nothing else.
-        for callback in callbacks:
-            callback.on_start(run, state)
+        with run.holding_lines():
+            for callback in callbacks:
+                callback.on_start(run, state)
         batch, pace, unlogged_steps, unlogged_seconds = run.algorithm.batch_size, 1, 0, 0.0
         stop = reason_of_any(run.stop_reason)
         while run.update < run.total_updates and stop is None:

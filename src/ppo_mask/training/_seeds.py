@@ -5,6 +5,7 @@ run. Only several seeds show how well an algorithm solves a problem.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, final
 
 import jax
@@ -63,8 +64,11 @@ class PerSeed(Callback):
         unlogged = run.start_update - run.logged_updates
         numbers = run.algorithm, run.start_update, run.total_updates
         self._runs = [Run(*numbers, own, unlogged, run) for own in self._callbacks]
-        for each, own, alone in self._each(run, state):
-            each.on_start(own, alone)
+        with ExitStack() as stack:
+            for own in self._runs:
+                stack.enter_context(own.holding_lines())
+            for each, own, alone in self._each(run, state):
+                each.on_start(own, alone)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         for own, values in zip(self._runs, record.of_seeds, strict=False):

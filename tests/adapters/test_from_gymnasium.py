@@ -1,7 +1,12 @@
 """An environment of Gymnasium behaves as it does by hand; what it does wrong is one line."""
 
+import os
 import re
 import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from unittest.mock import Mock
 
@@ -18,7 +23,7 @@ from gymnasium.wrappers import FrameStackObservation, TimeLimit
 import ppo_mask as pm
 import programs
 from playing import draw_allowed, play_without_jax, played_on_host
-from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, _host, _stepper
 from ppo_mask.adapters.from_gymnasium._stepper import check_mask
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.callbacks import _evaluator
@@ -26,6 +31,7 @@ from ppo_mask.envs import ArrayInfo
 from ppo_mask.errors import RunError
 from ppo_mask.training import Progress, Run
 from python_games import Climb, Drawn, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
+from waiting import PATIENCE
 
 DOORS = pm.envs.probes.MaskedDoors()
 EVERYTHING = spaces.Dict(
@@ -482,6 +488,80 @@ def test_what_looks_like_a_mask_is_named(capfd):
     GymnasiumEnv(NAMED)
     line = 'all its actions are always allowed; if info["legal"] or action_masks() is a mask'
     assert line in capfd.readouterr().err
+
+
+class OneThread(Drawn):
+    """Knows the thread that made it, and no other."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode)
+        self.thread = threading.get_ident()
+
+    def __getattribute__(self, name):
+        if name in ("reset", "step", "render", "close"):
+            assert threading.get_ident() == super().__getattribute__("thread")
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("in_vector", [False, True])
+def test_an_environment_lives_in_one_thread(in_vector, capfd):
+    make = lambda n: SyncVectorEnv([OneThread] * n)  # noqa: E731
+    env = GymnasiumEnv.of_vectors(make) if in_vector else GymnasiumEnv(OneThread)
+    if not in_vector:
+        env.prepare_to_draw(True)
+    state, timestep = env.reset(KEY)
+    assert env.draw(state, timestep) == (None if in_vector else "count 0")
+    jax.block_until_ready(jax.jit(env.step)(KEY, state, 1))
+    with ThreadPoolExecutor() as others:
+        others.submit(env.close).result()
+    assert env._host._thread is None
+    assert "raised" not in capfd.readouterr().err
+
+
+def test_an_environment_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(_host, "_PATIENCE", 0.01)
+    hangs, goes_on, closed = (threading.Event() for _ in range(3))
+
+    class Hangs(Climb):
+        def step(self, action):
+            hangs.set()
+            goes_on.wait()
+            return super().step(action)
+
+        def close(self):
+            closed.set()
+
+    env = GymnasiumEnv(Hangs)
+    closed.clear()
+    with ThreadPoolExecutor() as others:
+        played = others.submit(play_without_jax, env, 1)
+        assert hangs.wait(PATIENCE)
+        env.close()
+        with pytest.raises(RunError, match=r"^Hangs: a step or a reset did not end$"):
+            played.result()
+    goes_on.set()
+    assert closed.wait(PATIENCE)
+    play_without_jax(env, 2)
+    env._host.end()
+    with pytest.raises(RunError, match=r"^Hangs: the program ends$"):
+        play_without_jax(env, 1)
+
+
+@pytest.mark.slow
+def test_workers_that_hang_end_soon_after_their_parent():
+    folder, name = os.path.split(_stepper.__file__)
+    worker = f"""if True:
+        import os, sys
+        sys.path.insert(0, {folder!r})
+        from {name.removesuffix(".py")} import _end_after
+        print(os.getpid(), flush=True)
+        _end_after(os.getppid())
+    """
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert int(process.stdout.readline()) not in (0, process.pid)
+        process.kill()
+        assert process.stdout.read() == b""  # The worker holds the pipe as long as it lives.
 
 
 def test_workers_end_with_the_block():

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.acting import RolloutState, next_rollout_state, start_rollout
+from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
@@ -135,7 +136,7 @@ def evaluate(
     check_metric_names(metrics)
     model = as_model(model)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    with explained(env, model, metrics):
+    with second_interrupt_ends(), explained(env, model, metrics):
         playing, goes_on = _begin(model, vector_env, key, num_episodes, metrics), True
         jax.block_until_ready(playing)
         try:

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import no_type_check
 
+from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.processes import broadcast_from_0, is_process_0, reason_of_any
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.training._callback import Callback, Progress, Run
@@ -175,23 +176,28 @@ def _signals_stop(run: Run) -> Generator[None]:
     prints = is_process_0()
 
     @no_type_check  # See `Run.request_stop`.
-    def ask(number: int, _: FrameType | None) -> None:
+    def tell() -> None:
         nonlocal prints
-        run.request_stop(signal.Signals(number).name)
-        if signal.SIGINT in heard:
-            signal.signal(signal.SIGINT, _interrupt)
         if prints:
             prints = False
             # Not print, which fails if the signal has interrupted another print.
             with suppress(OSError):
                 os.write(2, _STOPPING)
 
+    @no_type_check
+    def ask(number: int, _: FrameType | None) -> None:
+        run.request_stop(signal.Signals(number).name)
+        if signal.SIGINT in heard:
+            signal.signal(signal.SIGINT, _interrupt)
+        tell()
+
     names = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP.
     asking = [getattr(signal, name) for name in names if hasattr(signal, name)]
     heard = [number for number in asking if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, ask) for number in heard}
     try:
-        yield
+        with second_interrupt_ends(tell):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

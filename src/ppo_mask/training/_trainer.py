@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Key, Real, Scalar
 
 from ppo_mask.acting import Transition, bootstrap_values, collect, start_rollout
+from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
@@ -139,7 +140,7 @@ class Trainer(eqx.Module):
                 fault); or an environment in Python raised an error.
         """
         model = as_model(model)
-        with explained(self.env, model, self.metrics):
+        with second_interrupt_ends(), explained(self.env, model, self.metrics):
             state = _first_state(self.with_values(), model, key)
             if (host_env := host_env_in(self.env)) is not None:
                 jax.block_until_ready(state)

@@ -3,11 +3,12 @@
 import secrets
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 
-from ppo_mask.adapters.from_gymnasium._stepper import IDLE, describe_error, make_arrays
+from ppo_mask.adapters.from_gymnasium._stepper import IDLE, UnfitError, describe_error, make_arrays
 from ppo_mask.adapters.from_gymnasium._workers import WorkerError
 from ppo_mask.errors import RunError, warn
 
@@ -19,6 +20,9 @@ TERMINATED, TRUNCATED, BEGUN = range(3, 6)
 
 # How many batches of episodes may exist at once; beyond that, the least recently used is closed.
 _MANY = 8
+
+# Seconds after which an environment that is to be closed, and is busy, counts as hung.
+_PATIENCE = 2.0
 
 
 class Answer(NamedTuple):
@@ -55,6 +59,54 @@ class _Session(NamedTuple):
     rows: Any
 
 
+class _Thread:
+    """A thread for all that is done with environments, since some know no other thread.
+
+    A daemon, so that an environment that hangs does not keep the program from ending.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Any] = SimpleQueue()
+        self._waiting: set[SimpleQueue[Any]] = set()
+        threading.Thread(target=_serve, args=(self._calls,), daemon=True).start()
+
+    @no_type_check
+    def ask(self, function: Any, *arguments: Any) -> SimpleQueue[Any]:
+        """Has a function called as soon as the thread is free; ``wait`` takes the reply."""
+        reply = SimpleQueue()
+        self._waiting.add(reply)
+        self._calls.put((function, arguments, reply))
+        return reply
+
+    @no_type_check
+    def wait(self, reply: SimpleQueue[Any], timeout: float | None = None) -> Any:
+        """Returns or raises what a function did."""
+        try:
+            result, error = reply.get(timeout=timeout)
+        finally:
+            self._waiting.discard(reply)
+        if error is not None:
+            raise error
+        return result
+
+    def end(self) -> None:
+        """Ends the thread after all calls. Whoever waits for one gets an error at once."""
+        self._calls.put(None)
+        for reply in list(self._waiting):
+            reply.put((None, UnfitError("a step or a reset did not end")))
+
+
+@no_type_check
+def _serve(calls: Any) -> None:
+    while (call := calls.get()) is not None:
+        function, arguments, reply = call
+        try:
+            reply.put((function(*arguments), None))
+        except BaseException as error:
+            reply.put((None, error))
+        del call, function, arguments, reply  # While the thread waits, it keeps nothing alive.
+
+
 class Host:
     """The environments of all batches that a ``GymnasiumEnv`` has begun.
 
@@ -70,6 +122,7 @@ class Host:
         self._failure: BaseException | None = None
         self._last = 0  # The session that began last.
         self._is_over = False
+        self._thread: _Thread | None = None  # Of all environments, as long as there are any.
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -109,23 +162,22 @@ class Host:
         """Draws an environment, given its numbers in ``HostState``; None if it cannot be drawn."""
         session = self._sessions.get(int(numbers[SESSION]))
         draw = getattr(session and session.stepper, "draw", None)
-        picture: Any = None if draw is None else draw(int(numbers[SLOT]), ended)
-        if isinstance(picture, np.ndarray) and picture.shape[2:] == (3,):
-            return picture.astype(np.uint8)
-        return picture if isinstance(picture, str) else None
+        return None if draw is None else self._in_thread(draw, int(numbers[SLOT]), ended)
 
     def release(self) -> None:
         """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
         with self._lock:
             if (session := self._sessions.pop(self._last, None)) is not None:
-                session.stepper.close()
+                self._close([session])
 
     def close(self) -> None:
         """Closes all environments."""
         with self._lock:
-            for session in self._sessions.values():
-                session.stepper.close()
-            self._sessions.clear()
+            sessions, self._sessions = self._sessions, {}
+            self._close(list(sessions.values()))
+            if self._thread is not None:
+                self._thread.end()
+            self._thread = None
 
     def end(self) -> None:
         """Closes all environments for good, because the process ends."""
@@ -133,14 +185,40 @@ class Host:
         self.close()
 
     @no_type_check
+    def _close(self, sessions: Any) -> None:
+        """Closes sessions; if an environment hangs, gives up all of them, and their thread."""
+        if (thread := self._thread) is None:
+            return
+        try:
+            thread.wait(thread.ask(len, ()), _PATIENCE)
+        except Empty:
+            sessions = [*sessions, *self._sessions.values()]
+            for session in sessions:
+                getattr(session.stepper, "kill", tuple)()
+                thread.ask(session.stepper.close)
+            self._sessions, self._thread = {}, None
+            thread.end()
+        else:
+            for session in sessions:
+                thread.wait(thread.ask(session.stepper.close))
+
+    @no_type_check
+    def _in_thread(self, function: Any, *arguments: Any) -> Any:
+        with self._lock:
+            if self._is_over:
+                raise UnfitError("the program ends")
+            self._thread = self._thread or _Thread()
+            thread, reply = self._thread, self._thread.ask(function, *arguments)
+        return thread.wait(reply)
+
+    @no_type_check
     def _answer(self, call: Callable[[Any], Answer], rows: Any) -> Answer:
         rows = np.asarray(rows).copy()  # The caller owns the memory.
-        with self._lock:
-            if self._failure is None and not self._is_over:
-                try:
-                    return call(rows)
-                except BaseException as error:  # Compiled code cannot pass any error on.
-                    self._failure = error
+        if self._failure is None:
+            try:
+                return self._in_thread(call, rows)
+            except BaseException as error:  # Compiled code cannot pass any error on.
+                self._failure = self._failure or error
         return self.broken(rows)
 
     @no_type_check

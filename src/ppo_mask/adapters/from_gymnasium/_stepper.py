@@ -11,6 +11,8 @@ import os
 import pickle
 import signal
 import sys
+import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any, no_type_check
@@ -342,6 +344,7 @@ def work(control: int, memory: int) -> None:
     # connection closes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
     connection = Connection(control)
     stepper: Any = None
     try:
@@ -365,6 +368,14 @@ def work(control: int, memory: int) -> None:
     finally:
         if stepper is not None:
             stepper.close()
+
+
+def _end_after(parent: int) -> None:
+    """Ends this worker, even if its environment hangs, soon after its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    time.sleep(2)  # For environments that can be closed.
+    os._exit(1)
 
 
 if __name__ == "__main__":

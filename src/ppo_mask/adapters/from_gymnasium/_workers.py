@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -80,12 +81,19 @@ class Workers:
         """Ends the workers."""
         for _, connection in self._workers:
             connection.close()
+        patience_ends = time.monotonic() + 2
         for process, _ in self._workers:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2)
-            process.kill()
+                process.wait(max(0, patience_ends - time.monotonic()))
+        self.kill()
+        for process, _ in self._workers:
             process.wait()
         self._workers.clear()
+
+    def kill(self) -> None:
+        """Ends the workers at once; another thread may wait for them."""
+        for process, _ in self._workers:
+            process.kill()
 
     @no_type_check
     def _tell_all(self, command: bytes) -> None:

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import Actions, host_env_in
 from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, name_action, page
 from ppo_mask.runner._settings import RunConfig
@@ -48,10 +49,11 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
     names = Actions.of(run.env.num_actions).names
     frames = list[Frame]()
-    for frame in _play(run, options, as_text=not files):
-        frames.append(frame)
-        if not files:
-            print(_text(frame, names), end="\n\n")
+    with second_interrupt_ends():
+        for frame in _play(run, options, as_text=not files):
+            frames.append(frame)
+            if not files:
+                print(_text(frame, names), end="\n\n")
     last = frames[-1]
     summary = f"{last.end} after {last.step} steps"
     print(f"{summary}\nreturn {last.return_:.4g}")

@@ -490,6 +490,65 @@ def test_what_looks_like_a_mask_is_named(capfd):
     assert line in capfd.readouterr().err
 
 
+class InStepsOnly(InInfo):
+    def reset(self, **options):
+        return self.env.reset(**options)
+
+
+class Inside(gymnasium.ObservationWrapper):
+    """Its observation is a part of another, so the mask in it is, too."""
+
+    def __init__(self, name="action_mask"):
+        super().__init__(InObservation())
+        self.observation_space = spaces.Dict(me=self.env.observation_space)
+
+    def observation(self, observation):
+        return {"me": observation}
+
+def test_a_mask_that_only_steps_give_is_named(capfd):
+    make = lambda: InStepsOnly(Invalid(5, 3, 9))  # noqa: E731
+    GymnasiumEnv(make)
+    GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([make] * n))
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all('if info["action_mask"] (which reset must give, too) or ' in line for line in lines)
+    with pytest.raises(RunError, match=r"no entry or .*; of steps alone, info has \['action_mask"):
+        GymnasiumEnv(make, mask="action_mask")
+
+
+def test_a_mask_inside_of_a_part_is_named_and_found_by_name(capfd):
+    GymnasiumEnv(Inside)
+    assert 'if observation["me"]["action_mask"] or allowed() is a mask' in capfd.readouterr().err
+    for env in (
+        GymnasiumEnv(Inside, mask="action_mask"),
+        GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([Inside] * n), mask="action_mask"),
+    ):
+        assert follow(env, Inside, 9) > 4
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("field", ["observation", "reward"])
+def test_statistics_that_begin_anew_are_named(field, capfd):
+    name, box = f"Normalize{field.capitalize()}", spaces.Box(0, 9, (2,))
+    wrap, wrap_vector = getattr(gymnasium.wrappers, name), getattr(gymnasium.wrappers.vector, name)
+
+    def make(frozen=False):
+        env = wrap(Spaces(box))
+        env.update_running_mean = not frozen
+        return TimeLimit(env, 3)
+
+    GymnasiumEnv(make)
+    GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([make] * n))
+    GymnasiumEnv.of_vectors(lambda n: wrap_vector(SyncVectorEnv([lambda: Spaces(box)] * n)))
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert f"the running means of {name} begin anew" in line
+        assert f"normalize_{field}s of pm.PPO (--normalize-{field}s)" in line
+    GymnasiumEnv(partial(make, frozen=True))
+    assert capfd.readouterr().err == ""
+
+
 class OneThread(Drawn):
     """Knows the thread that made it, and no other."""
 

@@ -1,10 +1,13 @@
 """Finds the function that makes an environment, makes one, and inspects it."""
 
+import contextlib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, no_type_check
+
+import numpy as np
 
 from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters.from_gymnasium._spaces import Leaf, counts_of, leaves_of, texts_in
@@ -25,6 +28,8 @@ METHODS = (GIVEN, "action_masks", "valid_action_mask")
 """Methods of an environment that return its mask."""
 _ENTRIES = ("action_mask", "valid_actions")
 """Entries of an info or of a Dict observation that are the mask."""
+_STATISTICS = {"obs_rms": "normalize_observations", "return_rms": "normalize_rewards"}
+"""Attributes of wrappers that normalize by running means, and the fields of PPO to use instead."""
 _LOOKS_LIKE_A_MASK = re.compile(r"mask|legal|avail|allowed|valid(?!at)", re.IGNORECASE)
 
 
@@ -37,7 +42,7 @@ class Inspected(NamedTuple):
     action_shape: Any
     num_actions: NumActions
     leaves: list[Leaf]
-    mask: tuple[str | None, str | None]
+    mask: tuple[str | None, Any]
     channels_first: bool | None
     render_modes: Sequence[str]
 
@@ -85,9 +90,9 @@ def inspect_env(
     if texts := texts_in(space):
         warn(f"{name}: {' and '.join(texts)} is text, and left out: networks take numbers")
     count = counts_of(actions)
-    rows = [leaf for leaf in leaves if leaf.shape == (Actions.of(count).length,)]
-    shown = [leaf.path[0] for leaf in rows if len(leaf.path) == 1]
-    source = attempt(name, lambda: _find_source(name, env, find, mask, shown))
+    rows = [leaf.path for leaf in leaves if leaf.shape == (Actions.of(count).length,)]
+    source = attempt(name, lambda: _find_source(name, env, find, mask, rows, actions.start))
+    _warn_of_statistics(name, env)
     is_stack = isinstance(env, gymnasium.wrappers.FrameStackObservation)
     order = True if is_stack else None  # Frames are the first axis.
     close(name, env)
@@ -95,25 +100,54 @@ def inspect_env(
     return Inspected(name, space, actions.start, actions.shape, count, leaves, source, order, modes)
 
 
+def _warn_of_statistics(name: str, layer: Any) -> None:
+    """Warns of wrappers whose running means begin anew with each new environment."""
+    for attribute, field in _STATISTICS.items():
+        if hasattr(layer, attribute) and getattr(layer, "update_running_mean", True):
+            warn(
+                f"{name}: the running means of {type(layer).__name__} begin anew in evaluations and "
+                "resumed runs, where the policy would see other numbers: leave it out, and use "
+                f"{field} of pm.PPO (--{field.replace('_', '-')})"
+            )
+    if isinstance(layer, gymnasium.Wrapper | gymnasium.vector.VectorWrapper):
+        _warn_of_statistics(name, layer.env)
+    elif isinstance(layer, gymnasium.vector.SyncVectorEnv):
+        _warn_of_statistics(name, layer.envs[0])
+
+
 def _find_source(
-    name: str, env: Any, find: Callable[..., Any], mask: Mask, shown: list[Any]
-) -> tuple[str | None, str | None]:
-    """Finds where the mask is; without a mask, warns and names what looks like a mask."""
+    name: str, env: Any, find: Callable[..., Any], mask: Mask, rows: list[Any], action: Any
+) -> tuple[str | None, Any]:
+    """Finds where the mask is; without a mask, warns and names what looks like a mask.
+
+    ``rows`` has the paths of the observation's arrays that are as long as a mask.
+    """
     is_named = isinstance(mask, str)
     if not is_named and (found := find(env)) is not None:
         return "method", found[0]
     _, info = check_returned(env.reset(seed=0), "reset")
-    places = {"info": list(info), "observation": shown}
-    for kind, entries in places.items():
-        for entry in (mask,) if is_named else _ENTRIES:
-            if entry in entries:
-                return kind, entry
+    shown = {path[-1]: path for path in sorted(rows, key=len, reverse=True)}
+    names = (mask,) if is_named else _ENTRIES
+    for entry in names:
+        if entry in info:
+            return "info", entry
+    for entry in names:  # Inside of a part, an entry may be another player's.
+        if entry in shown and (is_named or len(shown[entry]) == 1):
+            return "observation", shown[entry]
+    if is_named and find(env, (mask,)) is not None:
+        return "method", mask
+    later: list[Any] = []  # What only the infos of steps have.
+    with contextlib.suppress(Exception, SystemExit):
+        result = env.step(np.full(env.action_space.shape, action)[()])
+        later += [x for x in check_returned(result, "step")[-1] if x not in info]
     if is_named:
-        if find(env, (mask,)) is not None:
-            return "method", mask
-        has = "; ".join(f"{kind} has {entries}" for kind, entries in places.items())
-        raise UnfitError(f"has no entry or method {mask!r}, which should be the mask: {has}")
-    seen = [name_source((kind, x)) for kind, entries in places.items() for x in map(str, entries)]
+        raise UnfitError(
+            f"has no entry or method {mask!r}, which should be the mask: info has {[*info]}; "
+            f"observation has {[*shown]}; of steps alone, info has {later}"
+        )
+    sources = [*(("info", x) for x in info), *(("observation", shown[x]) for x in shown)]
+    seen = [name_source(source) for source in sources]
+    seen += [f"{name_source(('info', x))} (which reset must give, too)" for x in later]
     for attribute in dir(env.unwrapped):
         if not attribute.startswith("_"):
             value = inspect.getattr_static(env.unwrapped, attribute, None)

@@ -45,7 +45,7 @@ def lay_out(layout: Any) -> Any:
     Args:
         layout: a dict with ``num_envs``, ``action_shape``, ``mask_length``, ``infos``, ``leaves``
             (the path, dtype, shape and span of each leaf; see ``Leaf``) and ``mask``, the mask's
-            source: "method", "info" or "observation" and a name, or (None, None) without a mask.
+            source: "method" or "info" and a name, "observation" and a path, or (None, None).
     """
     n = layout["num_envs"]
     fields = [
@@ -206,7 +206,7 @@ def name_source(source: Any) -> Any:
     kind, name = source
     if kind == "method":
         return "mask(environment)" if name == GIVEN else f"{name}()"
-    return f"{kind}[{name!r}]".replace("'", '"')
+    return (kind + _where([name] if kind == "info" else name)).replace("'", '"')
 
 
 @no_type_check
@@ -243,9 +243,10 @@ def _where(path: Any) -> Any:
 def read_entry(info: Any, observation: Any, source: Any) -> Any:
     """Reads the mask, or a vector's masks, from an info or an observation."""
     kind, name = source
-    value = (info if kind == "info" else observation).get(name)
-    if value is None:
-        raise UnfitError(f'{kind} has no "{name}" here, though it had one before')
+    if kind == "observation":
+        return part_of(observation, name)
+    if (value := info.get(name)) is None:
+        raise UnfitError(f'info has no "{name}" here, though it had one before')
     return value
 
 

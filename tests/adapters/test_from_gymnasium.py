@@ -24,7 +24,7 @@ import ppo_mask as pm
 import programs
 from playing import draw_allowed, play_without_jax, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, _host, _stepper
-from ppo_mask.adapters.from_gymnasium._stepper import check_mask
+from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, check_mask
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
 from ppo_mask.callbacks import _evaluator
 from ppo_mask.envs import ArrayInfo
@@ -207,6 +207,33 @@ def test_a_mask_may_be_a_list_of_the_allowed_actions(mask, wanted, settings):
     layout = {"mask_length": 4, "has_parts": False, "start": 0, **settings}
     layout.setdefault("mask", ("method", "action_masks"))
     assert check_mask(mask, layout).tolist() == list(map(bool, wanted))
+
+
+class InTuple(InInfo):
+    """Its mask is in Gymnasium's form, which ``MultiDiscrete.sample`` takes."""
+
+    def __init__(self):
+        super().__init__(InvalidParts((4, 3, 3)), convert=self.split)
+
+    def split(self, mask):
+        mask = tuple(np.split(mask.astype(np.int8), [4, 7]))
+        assert self.action_space.sample(mask=mask) is not None
+        return mask
+
+
+def test_a_mask_may_be_a_tuple_with_a_row_for_each_part():
+    assert follow(GymnasiumEnv(InTuple), InTuple, 20) > 4
+    assert follow(GymnasiumEnv.of_vectors(lambda n: SyncVectorEnv([InTuple] * n)), InTuple, 20) > 4
+    layout = {"mask_length": 8, "has_parts": True, "mask_starts": [0, 2, 4, 6]}
+    layout["mask"] = "method", "action_masks"
+    row = np.array([1, 0, 1, 1, 0, 1, 1, 1])
+    for mask in (row.reshape(4, 2), row.reshape(4, 2).tolist(), tuple(row.tolist())):
+        assert check_mask(mask, layout).tolist() == row.tolist()
+    a, b = row.reshape(2, 2, 2)
+    assert check_mask((tuple(a), tuple(b)), layout).tolist() == row.tolist()
+    for mask in (row.reshape(2, 4), (row[:3], row[3:]), (row[:6], None)):
+        with pytest.raises(UnfitError, match=r"must be one row of 8 booleans, part after part$"):
+            check_mask(mask, layout)
 
 
 def test_truncation_equals_the_game_by_hand():

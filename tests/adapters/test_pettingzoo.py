@@ -11,6 +11,7 @@ from gymnasium.utils import seeding
 
 import ppo_mask as pm
 from playing import draw_allowed
+from ppo_mask.adapters._moves import Moves
 from ppo_mask.adapters.pettingzoo import PettingZooEnv
 from ppo_mask.errors import RunError
 
@@ -86,6 +87,24 @@ def test_games_equal_the_game_by_hand(limit, num_workers):
     assert sum(hand.began_again for hand in by_hand) > 0
 
 
+class SomePlay(Dice):
+    """A game for two of the three."""
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.agents.remove(["b", "c"][seed % 2])
+
+
+def test_who_does_not_take_part_has_no_seat():
+    moves = Moves(SomePlay)
+    seats = set()
+    for seed in range(20):
+        moves.reset(seed=seed)
+        assert moves._agent in moves.game.agents
+        seats.add(moves._agent)
+    assert seats == {"a", "b", "c"}
+
+
 def test_an_error_while_others_move_is_one_line():
     env = PettingZooEnv(partial(Dice, crash_at=2), first_allowed)
     line = r"^dice_v0 raised RuntimeError: the dice are gone at .*zoo_games.py:\d+ \(step\)$"
@@ -117,11 +136,18 @@ def test_the_observation_does_not_contain_the_mask():
     assert timestep.action_mask.sum() == 2
 
 
+class Nameless(Dice):
+    def __init__(self):
+        super().__init__()
+        del self.possible_agents
+
+
 @pytest.mark.parametrize(
     ("make", "line"),
     [
         (partial(gymnasium.make, "CartPole-v1"), "should make a AECEnv of pettingzoo made a Tim"),
         (pettingzoo.ParallelEnv, "made a ParallelEnv; .* parallel_to_aec of pettingzoo.utils"),
+        (Nameless, "dice_v0 must list its players in possible_agents, got None$"),
         (partial(Dice, sizes=(4, 4, 3)), "dice_v0: its players must have equal spaces"),
     ],
 )

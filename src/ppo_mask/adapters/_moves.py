@@ -39,7 +39,7 @@ class Moves(gymnasium.Env[Any, Any]):
         """Begins a game; the agent or another player has the first turn."""
         super().reset(seed=seed)
         self.game.reset(seed=int(self.np_random.integers(2**31)))
-        seats = self.game.possible_agents
+        seats = self.game.agents  # Not all possible agents need take part.
         self._agent = seats[self.np_random.integers(len(seats))]
         return self._go_on()[:2]
 

@@ -39,9 +39,9 @@ __all__ = ["Opponent", "PettingZooEnv", "random_opponent"]
 class PettingZooEnv(AbstractEnv[HostState]):
     """A game of PettingZoo from the side of one of its players, the agent.
 
-    Each episode samples the agent's seat, and so who begins. The opponent plays all other seats:
-    within ``step``, and within ``reset`` if the agent does not begin. The opponent is a part of the
-    compiled program, which calls Python once for each move. So
+    Each episode samples the agent's seat among those who take part, and so who begins. The opponent
+    plays all other seats: within ``step``, and within ``reset`` if the agent does not begin. The
+    opponent is a part of the compiled program, which calls Python once for each move. So
     :class:`~ppo_mask.training.SelfPlay` can train against a copy of the learner.
 
     The reward is the sum of the agent's rewards until its next turn. A game that ends before the
@@ -81,12 +81,14 @@ class PettingZooEnv(AbstractEnv[HostState]):
 
         Raises:
             RunError: PettingZoo is not installed, or the game cannot be made.
-            ValueError: ``make`` does not return an AEC game; the players have different spaces; the
-                actions are not Discrete; or the opponent is recurrent, or a network for another
-                game.
+            ValueError: ``make`` does not return an AEC game that names its players; the players have
+                different spaces; the actions are not Discrete; or the opponent is recurrent, or a
+                network for another game.
         """
         game = first_made("", make, import_library("pettingzoo").AECEnv)
-        name, players = str(game.unwrapped), game.possible_agents
+        name, players = str(game.unwrapped), getattr(game, "possible_agents", None)
+        if not players:
+            raise ValueError(f"{name} must list its players in possible_agents, got {players}")
         for spaces in (game.observation_space, game.action_space):
             if any(spaces(player) != spaces(players[0]) for player in players):
                 raise ValueError(f"{name}: its players must have equal spaces, not each its own")

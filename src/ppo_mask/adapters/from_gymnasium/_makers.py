@@ -105,8 +105,8 @@ def _warn_of_statistics(name: str, layer: Any) -> None:
     for attribute, field in _STATISTICS.items():
         if hasattr(layer, attribute) and getattr(layer, "update_running_mean", True):
             warn(
-                f"{name}: the running means of {type(layer).__name__} begin anew in evaluations and "
-                "resumed runs, where the policy would see other numbers: leave it out, and use "
+                f"{name}: the running means of {type(layer).__name__} begin anew in evaluations "
+                "and resumed runs, where the policy would see other numbers: leave it out, and use "
                 f"{field} of pm.PPO (--{field.replace('_', '-')})"
             )
     if isinstance(layer, gymnasium.Wrapper | gymnasium.vector.VectorWrapper):

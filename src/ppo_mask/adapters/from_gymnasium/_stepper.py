@@ -171,6 +171,10 @@ def _read_mask(mask: Any, layout: Any) -> Any:
     has_parts = layout["has_parts"]
     wanted = f"one row of {length} booleans"
     wanted += ", part after part" if has_parts else ", or the allowed actions, each once"
+    if has_parts:
+        rows = _rows_in(mask)
+        if [row.size for row in rows] == np.diff([*layout["mask_starts"], length]).tolist():
+            mask = np.concatenate(rows)
     try:
         array = np.asarray(list(mask) if isinstance(mask, (set, frozenset, dict)) else mask)
     except ValueError:
@@ -183,6 +187,15 @@ def _read_mask(mask: Any, layout: Any) -> Any:
     if wrong.any():
         raise UnfitError(f"{what} must hold booleans, or 0 and 1; got {array[wrong][0]}")
     return array.astype(bool)
+
+
+@no_type_check
+def _rows_in(mask: Any) -> Any:
+    """Lists the parts' masks, which Gymnasium has in a tuple, nested as the space is."""
+    is_nested = isinstance(mask, (tuple, list)) and not all(map(np.isscalar, mask))
+    if is_nested or np.ndim(mask) > 1:
+        return [row for part in mask for row in _rows_in(part)]
+    return [np.atleast_1d(mask)]
 
 
 @no_type_check

@@ -20,6 +20,19 @@ def test_masks_are_counted_by_part():
     ]  # fmt: skip
 
 
+def test_parts_of_equal_size_are_computed_together_wherever_they_are():
+    actions = Actions.of((2, 3, 2, 1, 3))
+    row = jnp.arange(2 * 11).reshape(2, 11) % 5
+    wanted = [part.sum(axis=-1) for part in np.split(np.asarray(row), actions.starts[1:], axis=-1)]
+    np.testing.assert_array_equal(
+        actions.each_part(lambda part: part.sum(axis=-1), row), np.stack(wanted, axis=-1)
+    )
+    whole = [part.reshape(2, -1) for _, part in actions.split(row)]
+    np.testing.assert_array_equal(actions.unsplit(whole), row)
+    sizes = [len(list(Actions.of((6, 4, 4, 7) * n).split(np.arange(21 * n)))) for n in (1, 50)]
+    assert sizes == [3, 3]
+
+
 def test_an_action_is_one_number_for_each_part():
     for action in ([1, 2], np.array([1, 2], np.uint8), jnp.array([1, 2])):
         array = Actions.of((3, 5)).convert(action)
@@ -32,7 +45,7 @@ def test_an_action_is_one_number_for_each_part():
             Actions.of((3, 5)).convert(action)
 
 
-@pytest.mark.parametrize("num_actions", [5, (2, 3), (1, 2, 2)])
+@pytest.mark.parametrize("num_actions", [5, (2, 3), (1, 2, 2), (2, 1, 2)])
 def test_a_random_action_is_any_that_is_allowed(num_actions):
     mask = np.array([True, False, True, False, True])
     draw = jax.vmap(lambda key: Actions.of(num_actions).sample(key, jnp.asarray(mask)))

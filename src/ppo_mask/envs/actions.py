@@ -8,7 +8,7 @@ has a length of ``a + b + …``. :class:`Actions` answers what follows from that
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import jax
@@ -94,24 +94,36 @@ class Actions:
         size = f"{least}" if least == most else f"{least} to {most}"
         return f"{count} choice{'s' * (count > 1)} of {size} actions"
 
-    def split(self, row: Any) -> Iterator[tuple[slice, Any]]:
+    def split(self, row: Any) -> Iterator[tuple[slice | np.ndarray, Any]]:
         """Splits the last axis, which holds the actions, into parts.
 
-        Neighboring parts of equal size form one array, so that they can be computed together
-        without padding.
+        Parts of equal size form one array, wherever they are, so that they are computed together
+        without padding: a program grows with the number of sizes, not with that of parts.
 
         Args:
             row: a JAX or NumPy array ``[*batch, actions]``.
 
         Yields:
-            A slice of parts, and their array ``[*batch, parts, size]``.
+            An index of the parts, and their array ``[*batch, parts, size]``.
         """
-        part = start = 0
-        for size, run in itertools.groupby(self.sizes):
-            count = len(list(run))
-            stop, shape = start + count * size, (*row.shape[:-1], count, size)
-            yield slice(part, part + count), row[..., start:stop].reshape(shape)
-            part, start = part + count, stop
+        for size in dict.fromkeys(self.sizes):
+            parts = np.flatnonzero(np.equal(self.sizes, size))
+            places = np.take(self.starts, parts)[:, None] + np.arange(size)
+            shape = *row.shape[:-1], *places.shape
+            yield _index(parts), row[..., _index(places)].reshape(shape)
+
+    def unsplit(self, results: Sequence[Array]) -> Array:
+        """Joins the results of :meth:`split`'s arrays, in the order of the parts.
+
+        Args:
+            results: arrays ``[*batch, parts]``, or ``[*batch, parts * size]``.
+        """
+        joined, numbers = jnp.concatenate(results, axis=-1), np.arange(len(self.sizes))
+        groups = list(self.split(np.arange(self.length)))
+        if joined.shape[-1] == len(numbers):
+            groups = [(parts, numbers[parts]) for parts, _ in groups]
+        order = np.concatenate([places.reshape(-1) for _, places in groups])
+        return joined[..., _index(np.argsort(order))]
 
     def each_part(self, function: Callable[[Any], Array], row: Array) -> Array:
         """Reduces the last axis, part by part, to a number for each part: ``[*batch, *shape]``.
@@ -122,7 +134,7 @@ class Actions:
         """
         if not self.has_parts:
             return function(row)
-        return jnp.concatenate([function(parts) for _, parts in self.split(row)], axis=-1)
+        return self.unsplit([function(parts) for _, parts in self.split(row)])
 
     def join(self, parts: list[np.ndarray]) -> Int[np.ndarray, "..."]:
         """Stacks one choice for each part into actions; a Discrete action is its only part."""
@@ -181,3 +193,10 @@ class Actions:
 
 def _as_number(action: IntScalarLike) -> Int[Array, ""]:
     return jnp.asarray(action, jnp.int32)
+
+
+def _index(places: np.ndarray) -> slice | np.ndarray:
+    """Returns a slice if the places are neighbors, which is cheaper, as is its gradient."""
+    first, last = int(places.flat[0]), int(places.flat[-1])
+    is_slice = np.array_equal(places.reshape(-1), np.arange(first, last + 1))
+    return slice(first, last + 1) if is_slice else places

@@ -221,13 +221,12 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
                 f"action mask is bool[{mask.size}], not bool[{actions.length}]: there are {actions}"
             )
         if not isinstance(mask, Tracer):
-            for parts, allowed in actions.split(np.asarray(mask)):
-                if not allowed.any(axis=-1).all():
-                    part = parts.start + int(allowed.any(axis=-1).argmin())
-                    raise ValueError(
-                        f"action mask is all False in part {part} of {len(num_actions)} (counted "
-                        "from 0): at least one action must be allowed in each part"
-                    )
+            allowed = np.logical_or.reduceat(np.asarray(mask), actions.starts)
+            if not allowed.all():
+                raise ValueError(
+                    f"action mask is all False in part {allowed.argmin()} of {len(num_actions)} "
+                    "(counted from 0): at least one action must be allowed in each part"
+                )
         self.mask = mask
         self.num_actions = num_actions
         self._logits = logits.astype(jnp.float32)
@@ -289,11 +288,12 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
             return function(MaskedCategorical(logits, mask), *elements)
 
         of_actions = [self._logits, self.mask, *([] if actions is None else [actions])]
-        runs = zip(*map(Actions.of(self.num_actions).split, of_actions), strict=True)
+        of = Actions.of(self.num_actions)
         results = [
-            jax.vmap(call)(*(x for _, x in run), *(row[run[0][0]] for row in rows)) for run in runs
+            jax.vmap(call)(*(x for _, x in group), *(row[group[0][0]] for row in rows))
+            for group in zip(*map(of.split, of_actions), strict=True)
         ]
-        return jnp.concatenate([result.reshape(-1) for result in results])
+        return of.unsplit([result.reshape(-1) for result in results])
 
 
 def masked_distribution(

@@ -1,6 +1,9 @@
 """What a policy by itself can be given."""
 
-from collections import OrderedDict
+import copy
+import pickle
+import sys
+from collections import Counter, OrderedDict
 
 import equinox as eqx
 import jax
@@ -12,6 +15,7 @@ import ppo_mask as pm
 
 POLICY = pm.Policy(pm.MLPActorCritic(2, 3, 4, key=jax.random.key(0)))
 SEEN = jnp.array([0.5, -2.0])
+KEY = jax.random.key(1)
 
 
 @pytest.mark.parametrize(
@@ -85,3 +89,44 @@ def test_ordered_dictionaries_are_as_plain_ones() -> None:
     assert pm.Policy(model).sample(ordered, mask, key) == pm.Policy(model).sample(plain, mask, key)
     timestep = pm.TimeStep(ordered, mask, 0.0, False, False, {})
     assert jax.tree.structure(timestep.observation) == jax.tree.structure(plain)
+
+
+@pytest.mark.parametrize("key", [1, None, np.zeros(2, np.uint32), jax.random.split(KEY, 2)])
+def test_a_key_that_is_none_is_one_line(key) -> None:
+    with pytest.raises(
+        ValueError, match=r"key must be a random key, got .*random\.key\(0\)"
+    ) as got:
+        POLICY.sample(SEEN, [1, 1, 1], key)
+    assert "\n" not in str(got.value)
+
+
+@pytest.mark.parametrize("seen", [np.ones(2, np.float32), SEEN, {"a": (SEEN[:1], {"b": SEEN[1:]})}])
+def test_an_action_takes_little_time_in_python(seen) -> None:
+    """Counted in calls of functions: a check of types in each would take hundreds more."""
+    recurrent = pm.Policy(pm.GRUActorCritic(2, 3, 4, key=KEY))
+    hidden, mask = recurrent.initial_hidden(), np.ones(3, bool)
+    for act in (
+        lambda: POLICY(seen, mask),
+        lambda: POLICY.sample(seen, mask, KEY),
+        lambda: recurrent.act(seen, mask, hidden),
+    ):
+        act()
+        calls = Counter()
+        sys.setprofile(lambda _, event, __, calls=calls: calls.update([event]))
+        act()
+        sys.setprofile(None)
+        assert calls["call"] < 100
+
+
+def test_policies_of_one_network_share_a_program_and_can_be_copied() -> None:
+    mask = jnp.ones(3, bool)
+    other = pm.Policy(pm.MLPActorCritic(2, 3, 4, key=KEY))
+    wanted = int(other.model(SEEN, mask)[0].mode())
+    POLICY(SEEN, mask)
+    copies = other, copy.deepcopy(other), pickle.loads(pickle.dumps(other))
+    with jax.no_tracing():
+        assert [int(policy(SEEN, mask)) for policy in copies] == [wanted] * 3
+    turned = eqx.tree_at(lambda p: p.model.network.actor[-1].weight, other, replace_fn=jnp.negative)
+    assert turned(SEEN, mask) != wanted
+    assert jax.tree.structure(other) == jax.tree.structure(copy.deepcopy(other))
+    assert eqx.filter_jit(other.act)(SEEN, mask, ())[0] == wanted

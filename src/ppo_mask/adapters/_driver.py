@@ -4,7 +4,6 @@ A call into compiled code, or the conversion of one returned array, takes longer
 environments. So a step is one call, which returns one array per dtype.
 """
 
-import functools
 import math
 from typing import Any
 
@@ -16,7 +15,7 @@ from jaxtyping import Array, Shaped
 
 from ppo_mask.adapters._spaces import number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, compile_for
 
 
 class Driver:
@@ -34,10 +33,7 @@ class Driver:
     def __init__(self, env: AbstractEnv[Any] | VectorEnv[Any]) -> None:
         """Compiles nothing yet; the first reset and the first step compile."""
         self._env = env
-        is_array = lambda leaf: isinstance(leaf, jax.Array | np.ndarray)  # noqa: E731
-        self._arrays, static = eqx.partition(env, is_array)
-        leaves, structure = jax.tree.flatten(static)  # Hashable, whatever the containers are.
-        self._reset, self._step = _compile(structure, tuple(leaves))
+        self._reset, self._step = compile_for(env, _reset), compile_for(env, _step)
         self._key_data: Any = None
         self.state: Any = None
 
@@ -53,7 +49,7 @@ class Driver:
     def reset(self, generator: np.random.Generator) -> tuple[Any, ArrayTree]:
         """Starts an episode, with a key from the generator; returns the same as ``step``."""
         words = generator.integers(2**32, size=2, dtype=np.uint32)
-        return self._keep(*self._reset(self._arrays, words))
+        return self._keep(*self._reset(words))
 
     def step(self, action: Any) -> tuple[Any, ArrayTree]:
         """Takes an action; for a vector, an action in each environment.
@@ -63,42 +59,37 @@ class Driver:
             terminated, truncated and info. Second, a vector's final observations, still on the
             device; an empty tuple for a single environment.
         """
-        return self._keep(*self._step(self._arrays, self._key_data, self.state, action))
+        return self._keep(*self._step(self._key_data, self.state, action))
 
     def _keep(self, key_data: Any, state: Any, timestep: "Packed", final: Any) -> Any:
         self._key_data, self.state = key_data, state
         return timestep.unpack(), final
 
 
-@functools.lru_cache(maxsize=32)
-def _compile(structure: Any, leaves: tuple[Any, ...]) -> tuple[Any, Any]:
-    """Compiles ``reset`` and ``step`` for environments that differ only in the values of arrays."""
-    static = jax.tree.unflatten(structure, leaves)
+def _reset(env: Any, words: Any) -> Any:
+    key = jax.random.fold_in(jax.random.key(words[0]), words[1])
+    key, reset_key = jax.random.split(key)
+    return _pack(key, *env.reset(reset_key))
 
-    def reset(arrays: Any, words: Any) -> Any:
-        key = jax.random.fold_in(jax.random.key(words[0]), words[1])
-        key, reset_key = jax.random.split(key)
-        return pack(key, *eqx.combine(arrays, static).reset(reset_key))
 
-    def step(arrays: Any, key_data: Any, state: Any, action: Any) -> Any:
-        key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
-        return pack(key, *eqx.combine(arrays, static).step(step_key, state, action))
+def _step(env: Any, key_data: Any, state: Any, action: Any) -> Any:
+    key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
+    return _pack(key, *env.step(step_key, state, action))
 
-    def pack(key: Any, state: Any, timestep: Any) -> Any:
-        final = timestep.final_observation if isinstance(timestep, VectorTimeStep) else ()
-        given = (
-            timestep.observation,
-            timestep.action_mask,
-            timestep.reward,
-            timestep.terminated,
-            timestep.truncated,
-            timestep.info,
-        )
-        given, final = jax.tree.map(lambda x: x.astype(number_type(x.dtype)), (given, final))
-        # Python keeps the key's data, since making a key array outside of compiled code is slow.
-        return jax.random.key_data(key), state, Packed(given), final
 
-    return jax.jit(reset), jax.jit(step)
+def _pack(key: Any, state: Any, timestep: Any) -> Any:
+    final = timestep.final_observation if isinstance(timestep, VectorTimeStep) else ()
+    given = (
+        timestep.observation,
+        timestep.action_mask,
+        timestep.reward,
+        timestep.terminated,
+        timestep.truncated,
+        timestep.info,
+    )
+    given, final = jax.tree.map(lambda x: x.astype(number_type(x.dtype)), (given, final))
+    # Python keeps the key's data, since making a key array outside of compiled code is slow.
+    return jax.random.key_data(key), state, Packed(given), final
 
 
 class Packed(eqx.Module):

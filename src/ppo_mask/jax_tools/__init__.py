@@ -4,6 +4,7 @@
 - :func:`one_for_all` reduces a condition to one value for a whole batch.
 - :func:`by_platform` chooses between two implementations of a function.
 - :func:`jit_inline` compiles a function, or inlines it where the caller is compiled.
+- :func:`compile_for` compiles a function of one tree, for many fast calls.
 - :func:`scan_until` and :func:`mean_over_parts` are loops.
 - :func:`number_settings` traces code under JAX's default number settings.
 - :func:`plain_dicts` and :func:`strong_types` convert trees to a canonical form.
@@ -16,6 +17,7 @@ from .._typecheck import check_types
 from ._loops import mean_over_parts, scan_until
 from ._programs import (
     by_platform,
+    compile_for,
     default_platform,
     for_platform,
     jit_inline,
@@ -45,6 +47,7 @@ __all__ = [
     "by_platform",
     "check_types",
     "check_weights",
+    "compile_for",
     "default_platform",
     "describe_shapes",
     "differences",

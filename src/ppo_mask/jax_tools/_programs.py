@@ -8,6 +8,7 @@ from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Key, UInt32
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,6 +45,40 @@ def jit_inline(function: Function) -> Function:
         return compiled(*args, **kwargs)
 
     return cast(Function, call)
+
+
+def compile_for(tree: Any, function: Callable[..., Result]) -> Callable[..., Result]:
+    """Compiles ``function(tree, *args)`` for one tree, and returns a function of ``args`` alone.
+
+    Calls take less time than those of ``equinox.filter_jit``, which flattens the tree in each call.
+    Trees that differ only in the values of their arrays share a program.
+
+    Args:
+        tree: any tree; the function that is returned keeps its arrays.
+        function: a function of the tree, and of arguments as ``jax.jit`` takes them.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, ppo_mask as pm
+        >>> model = {"weights": jnp.ones(2), "name": "mine"}
+        >>> scale = pm.jax_tools.compile_for(model, lambda model, x: model["weights"] * x)
+        >>> print(scale(3.0))
+        [3. 3.]
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
+    rest = tuple(None if array else leaf for leaf, array in zip(leaves, is_array, strict=True))
+    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
+    return functools.partial(_compiled(function, structure, rest), arrays)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(function: Callable[..., Any], structure: Any, rest: tuple[Any, ...]) -> Any:
+    def call(arrays: list[Any], *args: Any) -> Any:
+        given = iter(arrays)
+        leaves = [next(given) if leaf is None else leaf for leaf in rest]
+        return function(jax.tree.unflatten(structure, leaves), *args)
+
+    return jax.jit(call)
 
 
 @contextmanager

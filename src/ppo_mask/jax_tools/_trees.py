@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, no_type_check
 
 import jax
 import jax.numpy as jnp
@@ -61,9 +61,11 @@ def python_scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+@no_type_check
 def plain_dicts(tree: Any) -> Any:
     """Replaces each ``OrderedDict`` in a tree with a ``dict``: JAX flattens the two differently."""
 
+    @no_type_check
     def plain(node: Any) -> Any:
         if not isinstance(node, OrderedDict):
             return node

@@ -1,18 +1,18 @@
 """A trained policy that acts without a trainer."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast, final
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, final, no_type_check
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.envs.actions import Action, Actions
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree, plain_dicts
+from ppo_mask.jax_tools import ArrayTree, compile_for, plain_dicts
 from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._model import Model, is_recurrent
 from ppo_mask.networks._reader import IdentityReader
@@ -51,6 +51,16 @@ class Policy(eqx.Module):
 
     model: Model = eqx.field(converter=lambda given: as_model(given))
 
+    def __check_init__(self) -> None:
+        # Equinox makes a new module of a method at each access, which takes as long as an action.
+        for name in ("act", "sample"):
+            object.__setattr__(self, name, getattr(self, name))
+
+    def __reduce__(self) -> Any:
+        return Policy, (self.model,)  # Compiled functions cannot be pickled.
+
+    # Types are checked where an action is traced: in each call, that would take the most time.
+    @no_type_check
     def __call__(self, observation: TreeLike, action_mask: MaskLike) -> Action:
         """Chooses an action.
 
@@ -65,13 +75,14 @@ class Policy(eqx.Module):
             ValueError: no action is allowed (checked only outside of compiled code); or the policy
                 is recurrent, so that its action depends on a hidden state.
         """
-        if is_recurrent(self.model):
+        if self._is_recurrent:
             raise ValueError("this policy is recurrent: call act, which carries its hidden state")
-        return self.act(observation, action_mask, ())[0]
+        return _act(self._choose, observation, action_mask, (), None)[0]
 
     def __repr__(self) -> str:
         return repr(self.model).replace("Model(", "Policy(", 1)
 
+    @no_type_check
     def sample(self, observation: TreeLike, action_mask: MaskLike, key: Key[Array, ""]) -> Action:
         """Samples an action from the policy's probabilities; otherwise like calling the policy.
 
@@ -80,14 +91,15 @@ class Policy(eqx.Module):
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             key: the random key of the sample.
         """
-        if is_recurrent(self.model):
+        if self._is_recurrent:
             raise ValueError("this policy is recurrent: sample from what model.advance returns")
-        return _act(self.model, observation, action_mask, (), key)[0]
+        return _act(self._choose, observation, action_mask, (), _as_key(key))[0]
 
     def initial_hidden(self) -> ArrayTree:
         """Returns the hidden state for the first step of an episode; ``()`` if not recurrent."""
         return self.model.initial_hidden()
 
+    @no_type_check
     def act(
         self, observation: TreeLike, action_mask: MaskLike, hidden: ArrayTree
     ) -> tuple[Action, ArrayTree]:
@@ -104,7 +116,15 @@ class Policy(eqx.Module):
         Raises:
             ValueError: no action is allowed (checked only outside of compiled code).
         """
-        return _act(self.model, observation, action_mask, hidden, None)
+        return _act(self._choose, observation, action_mask, hidden, None)
+
+    @cached_property
+    def _choose(self) -> Callable[..., Any]:
+        return compile_for(self.model, _choose)
+
+    @cached_property
+    def _is_recurrent(self) -> bool:
+        return is_recurrent(self.model)
 
 
 def as_model(given: Any) -> Model:
@@ -125,15 +145,16 @@ def as_model(given: Any) -> Model:
     raise RunError(f"model must be a Model or an AbstractActorCritic, got {name}; {hint}")
 
 
+@no_type_check
 def _act(
-    model: Model,
+    choose: Callable[..., Any],
     observation: TreeLike,
     action_mask: MaskLike,
     hidden: ArrayTree,
     key: Key[Array, ""] | None,
 ) -> tuple[Action, ArrayTree]:
     observation, mask = _as_observation(observation), _as_mask(action_mask)
-    action, hidden, is_allowed = _choose(model, observation, mask, hidden, key)
+    action, hidden, is_allowed = choose(observation, mask, hidden, key)
     if not isinstance(is_allowed, Tracer) and not is_allowed:
         raise ValueError(
             "the action mask allows no action; it must allow one, in each part if MultiDiscrete"
@@ -141,7 +162,17 @@ def _act(
     return action, hidden
 
 
-def _as_mask(given: Any) -> Bool[Array, " actions"]:
+@no_type_check
+def _as_key(given: Any) -> Key[Array, ""]:
+    is_key = jax.dtypes.issubdtype(getattr(given, "dtype", None), jax.dtypes.prng_key)
+    if not is_key or given.shape:
+        got = eqx.tree_pformat(given)
+        raise ValueError(f"key must be a random key, got {got}; jax.random.key(0) makes one")
+    return given
+
+
+@no_type_check
+def _as_mask(given: Any) -> Bool[Array, " actions"] | Bool[np.ndarray, " actions"]:
     """Converts a mask to booleans; Gymnasium's masks are ones and zeros."""
     mask = given if isinstance(given, jax.Array) else np.asarray(given)
     if mask.ndim > 1:
@@ -149,37 +180,37 @@ def _as_mask(given: Any) -> Bool[Array, " actions"]:
             f"action_mask has shape {list(mask.shape)}: a policy acts on one observation; "
             "jax.vmap(policy) takes many"
         )
-    if jnp.issubdtype(mask.dtype, jnp.integer):
+    if mask.dtype.kind in "iu":
         # A list of the allowed actions' numbers, for example, is not a mask.
         if not isinstance(mask, Tracer) and not ((mask == 0) | (mask == 1)).all():
             raise ValueError(f"action_mask must be of True and False or of 1 and 0, got {mask}")
         mask = mask != 0
     if mask.dtype != bool or mask.ndim == 0:
         raise ValueError(f"action_mask is {mask.dtype}{list(mask.shape)}, not bool[actions]")
-    return jnp.asarray(mask)
+    return mask
 
 
+@no_type_check
 def _as_observation(given: Any) -> ArrayTree:
     """Converts an observation to the form used in training; lists of numbers become arrays."""
     return jax.tree.map(_as_array, plain_dicts(given), is_leaf=_is_list_of_numbers)
 
 
+@no_type_check
 def _as_array(leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array):
-        return leaf
-    array = np.asarray(leaf)
+    array = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
     if array.dtype.kind in "OSU":
         raise ValueError(f"the observation has a {type(leaf).__name__}, which is not an array")
-    return jnp.asarray(array)
+    return array
 
 
+@no_type_check
 def _is_list_of_numbers(node: Any) -> bool:
     if isinstance(node, list):
         return all(map(_is_list_of_numbers, cast(list[Any], node)))
     return isinstance(node, int | float)
 
 
-@eqx.filter_jit
 def _choose(
     model: Model,
     observation: ArrayTree,

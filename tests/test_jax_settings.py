@@ -82,6 +82,13 @@ def test_every_option_is_traced_under_all_settings(settings, probe):
     assert_traces(env, lambda key: pm.network_for(env, "mlp", key=key), **options)
 
 
+@pytest.mark.parametrize("normalize_observations", [False, True])
+def test_a_memory_in_bfloat16_is_traced_under_all_settings(settings, normalize_observations):
+    env = pm.envs.probes.RememberedCue(2)
+    options = {"precision": "bfloat16", "normalize_observations": normalize_observations}
+    assert_traces(env, lambda key: pm.network_for(env, "gru", key=key, hidden_dim=8), **options)
+
+
 @pytest.mark.slow
 def test_several_seeds_are_traced_under_all_settings(settings):
     # The game is batched once more, after it has been traced under settings of its own.

@@ -10,12 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import describe_shapes
+from ppo_mask.training import take_gradient_steps
 from ppo_mask.training._gradients import _checked as checked_loss
 
 
@@ -126,6 +128,10 @@ MODELS = {
         lambda: Pair((pm.MaskedCategorical(jnp.zeros(2), jnp.ones(2, bool)), jnp.zeros(3))),
         "must give a value of one number, not float32[3]",
     ),
+    "of bfloat16": (
+        lambda: jax.tree.map(lambda x: x.astype(jnp.bfloat16), mlp()),
+        "network.actor.0.weight is bfloat16, and weights must be float32",
+    ),
     "its class": (lambda: pm.MLPActorCritic, "got the class MLPActorCritic"),
     "its state": (lambda: programs.locks().start, "got TrainState; use state.model"),
 }
@@ -197,6 +203,16 @@ def test_a_wrapper_of_a_wrong_environment_says_the_same() -> None:
 @pytest.mark.parametrize(("make", "message"), MODELS.values(), ids=MODELS)
 def test_a_wrong_network_is_one_line(make: Any, message: str) -> None:
     assert message in line_of(lambda: train(model=make()))
+
+
+def test_what_an_algorithm_trains_besides_is_float32_too() -> None:
+    layer, rows = (
+        eqx.nn.Linear(2, 2, dtype=jnp.float16, key=jax.random.key(0)),
+        jnp.zeros((1, 1, 4), int),
+    )
+    sgd: Any = optax.sgd(1.0)
+    message = "weight is float16, and weights must be float32"
+    assert message in line_of(lambda: take_gradient_steps(len, sgd, layer, (), (), rows))
 
 
 @pytest.mark.parametrize(("result", "message"), LOSSES.values(), ids=LOSSES)

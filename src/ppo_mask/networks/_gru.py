@@ -106,7 +106,8 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         old = jnp.split(affine(self.recurrent_gates, hidden), 3)
         reset, update = jax.nn.sigmoid(new[0] + old[0]), jax.nn.sigmoid(new[1] + old[1])
         candidate = jnp.tanh(new[2] + reset * old[2])
-        hidden = update * hidden + (1 - update) * candidate
+        # The gates are float32, and the hidden state may be bfloat16.
+        hidden = update * hidden.astype(update.dtype) + (1 - update) * candidate
         logits = affine(self.actor, hidden, self.policy_gain)
         distribution = masked_distribution(logits, action_mask, self.num_actions)
         return distribution, affine(self.critic, hidden)[0], hidden

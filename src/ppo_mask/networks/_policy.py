@@ -75,8 +75,6 @@ class Policy(eqx.Module):
             ValueError: no action is allowed (checked only outside of compiled code); or the policy
                 is recurrent, so that its action depends on a hidden state.
         """
-        if self._is_recurrent:
-            raise ValueError("this policy is recurrent: call act, which carries its hidden state")
         return _act(self._choose, observation, action_mask, (), None)[0]
 
     def __repr__(self) -> str:
@@ -91,8 +89,6 @@ class Policy(eqx.Module):
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             key: the random key of the sample.
         """
-        if self._is_recurrent:
-            raise ValueError("this policy is recurrent: sample from what model.advance returns")
         return _act(self._choose, observation, action_mask, (), _as_key(key))[0]
 
     def initial_hidden(self) -> ArrayTree:
@@ -121,10 +117,6 @@ class Policy(eqx.Module):
     @cached_property
     def _choose(self) -> Callable[..., Any]:
         return compile_for(self.model, _choose)
-
-    @cached_property
-    def _is_recurrent(self) -> bool:
-        return is_recurrent(self.model)
 
 
 def as_model(given: Any) -> Model:
@@ -218,6 +210,11 @@ def _choose(
     hidden: ArrayTree,
     key: Key[Array, ""] | None,
 ) -> tuple[Action, ArrayTree, Bool[Array, ""]]:
+    if is_recurrent(model) and not jax.tree.leaves(hidden):
+        raise ValueError(
+            "this policy is recurrent: call act, which carries its hidden state, or sample from "
+            "what model.advance returns"
+        )
     distribution, _, hidden = model.advance(observation, action_mask, hidden)
     action = distribution.mode() if key is None else distribution.sample(key)
     return action, hidden, Actions.of(distribution.choices).any_allowed(action_mask)

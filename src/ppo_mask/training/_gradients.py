@@ -66,8 +66,10 @@ def take_gradient_steps(
         ``gradient_steps``, 1 for each step taken. :func:`mean_over_steps` makes one number of each.
 
     Raises:
-        WrongPart: the loss does not return one number and metrics, or a metric's name is taken.
+        WrongPart: the loss does not return one number and metrics, a metric's name is taken, or a
+            weight is not float32.
     """
+    require_float32(model)
     params, static = trainable(model)
 
     # A function for shard_map must not close over traced values, so `arrays` is its argument.
@@ -116,6 +118,21 @@ def take_gradient_steps(
     (params, opt_state), table, _ = scan_until(until, step, start, (rows, step_sizes))
     metrics = dict(zip(names, table.T, strict=True))
     return eqx.combine(params, static), opt_state, metrics
+
+
+def require_float32(model: Any) -> None:
+    """Checks the weights of what is trained; see :func:`~ppo_mask.networks.trainable`.
+
+    Raises:
+        WrongPart: a weight has another dtype; the message names the first one.
+    """
+    for path, weight in jax.tree_util.tree_leaves_with_path(trainable(model)[0]):
+        if weight.dtype != jnp.float32:
+            raise WrongPart(
+                f"{jax.tree_util.keystr(path, simple=True, separator='.')} is {weight.dtype}, and "
+                "weights must be float32: make the layers with dtype=jnp.float32 (the algorithm's "
+                'precision="bfloat16" rounds them for products alone)'
+            )
 
 
 def mean_over_steps(metrics: dict[str, Float[Array, " gradient_steps"]]) -> dict[str, Scalar]:

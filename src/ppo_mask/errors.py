@@ -86,6 +86,14 @@ def user_line(trace: TracebackType | None = None) -> str:
     return ""
 
 
+def reason_of(error: Exception) -> str:
+    """Describes an error of a user's code in one line, with the line of code that raised it."""
+    kind = "KeyError " if isinstance(error, KeyError) else ""
+    is_choice = type(error).__name__ == "TracerBoolConversionError"
+    instead = "; use jnp.where or jax.lax.cond to branch on a traced value" if is_choice else ""
+    return f"{kind}{first_line(error).rstrip('.')}{user_line(error.__traceback__)}{instead}"
+
+
 def warn(message: str) -> None:
     """Prints a warning on standard error.
 

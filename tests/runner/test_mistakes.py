@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
 import ppo_mask as pm
@@ -15,6 +16,19 @@ from ppo_mask.runner._task import make_parts
 
 def gymnasium_env(_: Any) -> Any:
     return pytest.importorskip("gymnasium").make("CartPole-v1")
+
+
+class Forgetful(pm.training.AbstractCurriculum):
+    """A memory that is lost in the first update."""
+
+    def init(self, model: Any) -> Any:
+        return jnp.float32(1)
+
+    def __call__(self, env: Any, progress: Any, memory: Any) -> Any:
+        return env
+
+    def update(self, memory: Any, info: Any, ended: Any) -> Any:
+        return None
 
 
 TASKS: dict[str, tuple[dict[str, Any], str]] = {
@@ -31,6 +45,10 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "a column of nothing": (
         {"console_columns": {"won": "stats/nope"}},
         "the console's column 'won' shows stats/nope, which is no metric",
+    ),
+    "a memory that is lost": (
+        {"curriculum": lambda _: Forgetful()},
+        "the curriculum may change values alone of its memory",
     ),
 }
 

@@ -70,14 +70,72 @@ class Pair(pm.AbstractActorCritic):
         return self.result(action_mask) if callable(self.result) else self.result
 
 
+class Cell(pm.AbstractRecurrentActorCritic):
+    """A recurrent model of somebody's own, which gives what follows its hidden state."""
+
+    first: Any
+    then: Any
+
+    @property
+    def hyperparameters(self):
+        return {}
+
+    def initial_hidden(self):
+        return self.first
+
+    def advance(self, observation, action_mask, hidden):
+        result = pm.MaskedCategorical(jnp.zeros(2), action_mask), jnp.float32(0)
+        return result if self.then is None else (*result, self.then(hidden))
+
+
+class Static(Pair):
+    table: Any = eqx.field(static=True)
+
+
+class League(pm.training.AbstractCurriculum):
+    """A curriculum of somebody's own, with a method in place of each."""
+
+    methods: Any = eqx.field(static=True)
+
+    def init(self, model):
+        return self.methods.get("init", lambda: jnp.float32(1))()
+
+    def renew(self, memory, model, updates):
+        return self.methods.get("renew", lambda x: x)(memory)
+
+    def __call__(self, env, progress, memory):
+        return self.methods.get("call", lambda env, x: env)(env, memory)
+
+    def update(self, memory, info, ended):
+        return self.methods.get("update", lambda x: x)(memory)
+
+
+class Learner(pm.AbstractAlgorithm):
+    """An algorithm of somebody's own, with a method in place of each."""
+
+    methods: Any = eqx.field(static=True)
+    num_envs: int = 4
+    num_steps: int = 4
+
+    def init(self, model, rollout, key):
+        return self.methods.get("init", lambda x: (x, ()))(model)
+
+    def actor(self, model, own, at):
+        return self.methods.get("actor", lambda x: x)(model)
+
+    def learn(self, model, own, before, transitions, last_value, at):
+        return self.methods.get("learn", lambda x: (x, own, {}))(model)
+
+
 @cache
 def mlp(size: int = 3, actions: int = 2) -> pm.MLPActorCritic:
     return pm.MLPActorCritic(size, actions, hidden_dim=4, key=jax.random.key(0))
 
 
-def train(env=None, model=None, metrics=None, **parts):
+def train(env=None, model=None, metrics=None, algorithm=None, curriculum=None, **parts):
     env = Slide() if env is None else env
-    trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=4, **parts), metrics=metrics)
+    algorithm = pm.PPO(num_envs=4, num_steps=4, **parts) if algorithm is None else algorithm
+    trainer = pm.Trainer(env, algorithm, metrics=metrics, curriculum=curriculum)
     state = trainer.init(mlp() if model is None else model, jax.random.key(0))
     return trainer.train(state, 32)
 
@@ -132,6 +190,24 @@ MODELS = {
         lambda: jax.tree.map(lambda x: x.astype(jnp.bfloat16), mlp()),
         "network.actor.0.weight is bfloat16, and weights must be float32",
     ),
+    "with dropout": (
+        lambda: Pair(lambda mask: eqx.nn.Dropout()(jnp.ones(2))),
+        "the network Pair cannot be called with the environment's observation float32[3], "
+        "action_mask bool[2]: Dropout requires a key when running in non-deterministic mode",
+    ),
+    "of a static array": (
+        lambda: Static((), np.ones(2)),
+        "the network Static has an array in its static field table",
+    ),
+    "without the next hidden state": (
+        lambda: Cell(jnp.zeros(3), None),
+        "the network Cell must give a MaskedCategorical, a value and the next hidden state",
+    ),
+    "of a hidden state that grows": (
+        lambda: Cell(jnp.zeros(3), lambda x: (x, x)),
+        "begins with the hidden state f32[3] and gives (f32[3], f32[3])",
+    ),
+    "of a hidden state of Python": (lambda: Cell(0.0, lambda x: x), "the hidden state 0.0 and"),
     "its class": (lambda: pm.MLPActorCritic, "got the class MLPActorCritic"),
     "its state": (lambda: programs.locks().start, "got TrainState; use state.model"),
 }
@@ -144,6 +220,56 @@ LOSSES = {
     "and number": ((jnp.ones(()), 0.5), f"{PAIR}; it returned a float"),
     "and vector": ((1.0, {"x": jnp.ones(3)}), "the metric x is an array of shape [3]"),
     "and text": ((1.0, {"x": "x"}), "the metric x is a str"),
+}
+
+
+def if_on(*given):
+    return 1 if jax.tree.leaves(given)[0].sum() > 0 else 2
+
+
+def optimizer(init=lambda _: jnp.zeros(()), update=lambda gradient, state, _: (gradient, state)):
+    return {"optimizer": optax.GradientTransformation(init, update)}
+
+
+CHOICE = f"fails: Attempted boolean conversion of traced array with shape bool[] {IN_THIS_FILE}"
+MEMORY = "the curriculum may change values alone of its memory: it was float32[], and is "
+PARTS = {
+    "if in a curriculum": (
+        {"curriculum": lambda env, progress: if_on(progress)},
+        f"the curriculum {CHOICE}",
+    ),
+    "curriculum of nothing": ({"curriculum": lambda env, progress: None}, "the curriculum fails: "),
+    "if in a league": (
+        {"curriculum": League({"call": lambda env, memory: if_on(memory)})},
+        f"the curriculum {CHOICE}",
+    ),
+    "if in a renewal": ({"curriculum": League({"renew": if_on})}, f"the curriculum {CHOICE}"),
+    "if in a memory": ({"curriculum": League({"update": if_on})}, f"the curriculum {CHOICE}"),
+    "memory of Python": ({"curriculum": League({"init": lambda: 1.0})}, "the curriculum fails: "),
+    "renewal of a type": (
+        {"curriculum": League({"renew": lambda x: x.astype(int)})},
+        f"{MEMORY}int32[]",
+    ),
+    "memory that is lost": ({"curriculum": League({"update": lambda x: None})}, f"{MEMORY}nothing"),
+    "if in init": ({"algorithm": Learner({"init": if_on})}, f"init of Learner {CHOICE}"),
+    "if in actor": ({"algorithm": Learner({"actor": if_on})}, f"actor of Learner {CHOICE}"),
+    "actor of nothing": (
+        {"algorithm": Learner({"actor": lambda x: None})},
+        "actor of Learner must return a Model, not a NoneType",
+    ),
+    "if in learn": ({"algorithm": Learner({"learn": if_on})}, f"learn of Learner {CHOICE}"),
+    "if in a loss": ({"loss": lambda *x: if_on(x[1].advantage)}, f"the loss {CHOICE}"),
+    "loss of one argument": ({"loss": lambda x: x}, "the loss fails: <lambda>() takes 1"),
+    "key in a loss": ({"loss": lambda *_: {}["x"]}, "the loss fails: KeyError 'x' "),
+    "if in an estimator": ({"advantages": if_on}, f"the advantage estimator {CHOICE}"),
+    "if in an optimizer": (optimizer(update=if_on), f"the optimizer {CHOICE}"),
+    "optimizer without init": (optimizer(lambda: ()), "the optimizer fails: <lambda>() takes 0"),
+    "optimizer of one thing": (optimizer(update=lambda *x: x[0]), "the optimizer fails: "),
+    "optimizer that grows": (
+        optimizer(update=lambda *x: (x[0], jnp.zeros(2))),
+        "the optimizer may change values alone of its state: it was float32[], and is float32[2]",
+    ),
+    "optimizer's name": ({"optimizer": "adam"}, "the optimizer fails: 'str' object is not"),
 }
 METRICS = {
     "of no info": (lambda a, i: i["nope"], "asks for info 'nope', and the environment's info has"),
@@ -200,6 +326,7 @@ def test_a_wrapper_of_a_wrong_environment_says_the_same() -> None:
     assert message in line_of(lambda: pm.MultiTask((env, env)))
 
 
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 @pytest.mark.parametrize(("make", "message"), MODELS.values(), ids=MODELS)
 def test_a_wrong_network_is_one_line(make: Any, message: str) -> None:
     assert message in line_of(lambda: train(model=make()))
@@ -213,6 +340,11 @@ def test_what_an_algorithm_trains_besides_is_float32_too() -> None:
     sgd: Any = optax.sgd(1.0)
     message = "weight is float16, and weights must be float32"
     assert message in line_of(lambda: take_gradient_steps(len, sgd, layer, (), (), rows))
+
+
+@pytest.mark.parametrize(("parts", "message"), PARTS.values(), ids=PARTS)
+def test_a_wrong_part_is_one_line_that_names_it(parts: Any, message: str) -> None:
+    assert message in line_of(lambda: train(**parts))
 
 
 @pytest.mark.parametrize(("result", "message"), LOSSES.values(), ids=LOSSES)

@@ -182,8 +182,8 @@ def _returns(**results: Any) -> pm.Trainer:
     ("result", "message"),
     [
         ({"check": "not this network"}, "not this network"),
-        ({"init": jnp.zeros(2)}, "must return a model and the algorithm's own state, 2 in all"),
-        ({"learn": lambda model, own: (model, {})}, "own state, and metrics, 3 in all; it"),
+        ({"init": jnp.zeros(2)}, "must return a model and the algorithm's own state; it"),
+        ({"learn": lambda model, own: (model, {})}, "own state, and metrics; it"),
         ({"learn": lambda model, own: (model, own, [])}, "learn must return metrics by name; it"),
         (
             {"learn": lambda model, own: (model, own[:1], {})},

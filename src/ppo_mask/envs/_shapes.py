@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep, require_same_types
 from ppo_mask.envs.actions import Actions
-from ppo_mask.errors import ProtocolError, RunError, short_tracebacks, user_line
+from ppo_mask.errors import ProtocolError, RunError, reason_of, short_tracebacks
 from ppo_mask.jax_tools import ArrayTree, describe_shapes
 
 if TYPE_CHECKING:
@@ -67,12 +67,8 @@ def trace_call(name: str, call: Callable[..., Any], *args: Any) -> tuple[Any, An
         try:
             return jax.eval_shape(checked, *args)
         except _UNTRACEABLE as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            instead = "; use jnp.where or jax.lax.cond to branch on a traced value"
-            is_choice = isinstance(error, jax.errors.TracerBoolConversionError)
             raise ProtocolError(
-                f"{name} cannot be compiled by jax.jit: {reason}{user_line(error.__traceback__)}"
-                f"{instead if is_choice else ''}"
+                f"{name} cannot be compiled by jax.jit: {reason_of(error)}"
             ) from error
 
 

@@ -35,6 +35,7 @@ from ppo_mask.training import (
     gather_rows,
     make_batch,
     mean_over_steps,
+    naming,
     rows_per_env,
     shuffle_rows,
     static_setting,
@@ -314,7 +315,8 @@ class PPO(AbstractAlgorithm):
             model = to_bfloat16(model)
         if self.normalize_observations:
             model = add_normalization(model, rollout.observation)
-        opt_state = self._optimizer().init(trainable(model)[0])
+        with naming("the optimizer"):
+            opt_state = self._optimizer().init(trainable(model)[0])
         scaler = RewardScaler(self.num_envs) if self.normalize_rewards else None
         return model, PPOState(opt_state, scaler)
 
@@ -361,15 +363,16 @@ class PPO(AbstractAlgorithm):
         reward = transitions.reward
         if scaler is not None:
             scaler, reward = scaler.scale(reward, transitions.ended, self.gamma)
-        advantage = self.advantages(
-            reward,
-            transitions.decision.value,
-            next_values(transitions, last_value),
-            transitions.terminated,
-            transitions.truncated,
-            self.gamma,
-            self.gae_lambda,
-        )
+        with naming("the advantage estimator"):
+            advantage = self.advantages(
+                reward,
+                transitions.decision.value,
+                next_values(transitions, last_value),
+                transitions.terminated,
+                transitions.truncated,
+                self.gamma,
+                self.gae_lambda,
+            )
         wanted = f"one number for each reward, of shape {list(reward.shape)}; it returned"
         wrong = f"the advantage estimator must return {wanted}"
         return scaler, as_floats(advantage, reward.shape, wrong).astype(jnp.float32)

@@ -13,7 +13,7 @@ from ._batch import Batch, make_batch
 from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay, as_curriculum
 from ._evaluate import evaluate
-from ._gradients import WrongPart, as_floats, mean_over_steps, take_gradient_steps, with_own
+from ._gradients import WrongPart, as_floats, mean_over_steps, naming, take_gradient_steps, with_own
 from ._loop import acknowledge_stop
 from ._lower import lower_chunk, traced_ahead
 from ._metrics import Metric
@@ -59,6 +59,7 @@ __all__ = [
     "lower_chunk",
     "make_batch",
     "mean_over_steps",
+    "naming",
     "place_state",
     "rows_per_env",
     "run_chunk",

@@ -1,6 +1,7 @@
 """Gradient steps: from minibatches of a rollout to new parameters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -11,8 +12,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
-from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree, mean_over_parts, number_settings, scan_until
+from ppo_mask.errors import RunError, reason_of
+from ppo_mask.jax_tools import (
+    ArrayTree,
+    describe_shapes,
+    differences,
+    mean_over_parts,
+    number_settings,
+    scan_until,
+)
 from ppo_mask.networks import trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
 
@@ -24,6 +32,44 @@ Trained = TypeVar("Trained")
 
 class WrongPart(RunError, ValueError):
     """A custom loss, or another custom part, returned something that training cannot use."""
+
+
+@contextmanager
+def naming(part: str) -> Generator[None]:
+    """Replaces an error of a custom part, such as a loss, by one line while the part is traced.
+
+    Args:
+        part: what it is, for the error's message.
+
+    Raises:
+        WrongPart: the part fails; the message names it, and the line of code.
+    """
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as error:  # A custom part may raise anything.
+        raise WrongPart(f"{part} fails: {reason_of(error)}") from error
+
+
+def check_changes(who: str, what: str, before: Any, after: Any) -> None:
+    """Checks that a custom part has changed nothing of a tree but the values of its arrays.
+
+    Args:
+        who: the part, for the error's message.
+        what: the tree, likewise.
+        before: the tree before.
+        after: the tree that the part returned.
+
+    Raises:
+        WrongPart: it has; the message names an array that is of another shape or dtype.
+    """
+    shapes = (describe_shapes(eqx.filter(x, eqx.is_array)) for x in (before, after))
+    for name, was, now in differences(*shapes):
+        raise WrongPart(
+            f"{who} may change values alone of {what}: {name.lstrip('.') or 'it'} was {was}, and "
+            f"is {now}"
+        )
 
 
 def take_gradient_steps(
@@ -86,7 +132,8 @@ def take_gradient_steps(
             minibatch = minibatch if beside is None else (minibatch, others)
 
             def loss_of_params(params: ArrayTree, minibatch: ArrayTree) -> Any:
-                return _checked(loss(eqx.combine(params, static), minibatch))
+                with naming("the loss"):
+                    return _checked(loss(eqx.combine(params, static), minibatch))
 
             return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
 
@@ -100,12 +147,14 @@ def take_gradient_steps(
         others = () if beside is None else beside(rows)
         on_devices = shard_over_envs(mesh, gradient, (None, None, 1, 1, 1), None)
         grad, metrics = on_devices(params, arrays, batch, rows, others)
-        with number_settings():  # Optax relies on JAX's defaults.
-            direction, opt_state = optimizer.update(grad, opt_state, params)
-            if step_size is None:
-                params = optax.apply_updates(params, direction)
-        if step_size is not None:
-            params = jax.tree.map(lambda p, d: p - step_size * d, params, direction)
+        with naming("the optimizer"):
+            with number_settings():  # Optax relies on JAX's defaults.
+                direction, opt_state = optimizer.update(grad, opt_state, params)
+                if step_size is None:
+                    params = optax.apply_updates(params, direction)
+            if step_size is not None:
+                params = jax.tree.map(lambda p, d: p - step_size * d, params, direction)
+            check_changes("the optimizer", "its state", carry[1], opt_state)
         taken = {"grad_norm": optax.tree.norm(grad), "gradient_steps": jnp.float32(1)}
         metrics = with_own(metrics, taken)
         names[:] = metrics
@@ -165,16 +214,14 @@ def parts_of(wanted: str, result: Any, count: int) -> tuple[Any, ...]:
         WrongPart: it returned something else; the message begins with ``wanted``.
     """
     if not isinstance(result, tuple) or len(cast(Any, result)) != count:
-        raise WrongPart(f"{wanted}, {count} in all; it returned a {type(result).__name__}")
+        raise WrongPart(f"{wanted}; it returned a {type(result).__name__}")
     return cast(Any, result)
 
 
 def _checked(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
     """Checks the result of a loss, and converts its numbers to arrays."""
     wanted = "the loss must return a pair: one number, and metrics by name"
-    if not isinstance(result, tuple) or len(cast(Any, result)) != 2:
-        raise WrongPart(f"{wanted}; it returned a {type(result).__name__}")
-    number, metrics = cast(Any, result)
+    number, metrics = parts_of(wanted, result, 2)
     number = as_floats(number, (), f"{wanted}; the number is")
     return number, numbers(metrics, wanted)
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from ppo_mask.devices.sharding import sharding
 from ppo_mask.training._loop import no_garbage_collected
+from ppo_mask.training._mistakes import explained
 from ppo_mask.training._state import TrainState, is_array_or_shape, shardings_of
 from ppo_mask.training._trainer import Trainer, run_chunk
 
@@ -20,16 +21,21 @@ def traced_ahead(trainer: Trainer, like: TrainState) -> Generator[None]:
     """Traces :func:`run_chunk` in a thread while a ``with`` block makes or restores a state.
 
     XLA compiles without Python's lock, so the trace costs no time while the block compiles.
-    :meth:`Trainer.train` finds the trace in JAX's cache, or traces again and raises its error.
+    :meth:`Trainer.train` finds the trace in JAX's cache.
 
     Args:
         trainer: the trainer.
         like: the shapes of the first state, from ``eqx.filter_eval_shape``.
+
+    Raises:
+        RunError: a part cannot be traced, as from :meth:`Trainer.train`, but earlier.
     """
     with no_garbage_collected(), ThreadPoolExecutor(1) as thread:
         fixed = trainer.with_values(), jnp.int32(0), jnp.float32(0)
-        thread.submit(eqx.filter_eval_shape, run_chunk, fixed, like)
+        traced = thread.submit(eqx.filter_eval_shape, run_chunk, fixed, like)
         yield
+        with explained(trainer.env, like.model, trainer.metrics):
+            traced.result()
 
 
 def lower_chunk(trainer: Trainer, state: TrainState) -> jax.stages.Lowered:

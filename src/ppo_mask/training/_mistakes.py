@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import TypeCheckError
 
 from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
 from ppo_mask.envs.actions import Actions, NumActions
-from ppo_mask.errors import RunError, short_tracebacks, user_line
+from ppo_mask.errors import RunError, reason_of, short_tracebacks
 from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, Model
+from ppo_mask.networks import (
+    AbstractRecurrentActorCritic,
+    MaskedCategorical,
+    MaskedMultiCategorical,
+    Model,
+    static_fields,
+)
 from ppo_mask.training._metrics import Metric
 
 if TYPE_CHECKING:
@@ -24,7 +31,8 @@ if TYPE_CHECKING:
 else:
     Env = Any  # Checked by require_env, with errors that suggest a fix.
 
-_OF_TRACING = (TypeError, ValueError, LookupError, AttributeError, TypeCheckError)
+_OF_TRACING = TypeError, ValueError, LookupError, AttributeError, NameError, TypeCheckError
+_OF_NETWORKS = *_OF_TRACING, RuntimeError  # As of equinox.nn.Dropout without a key.
 
 
 @contextmanager
@@ -38,8 +46,9 @@ def explained(
     with short_tracebacks():
         try:
             yield
-        except _OF_TRACING as error:
-            _find_mistake(env, model, metrics)
+        except _OF_NETWORKS as error:
+            if not isinstance(error, RuntimeError) or type(error) is RuntimeError:
+                _find_mistake(env, model, metrics)
             raise error
 
 
@@ -56,26 +65,46 @@ def _find_mistake(env: AbstractEnv[Any], model: Model, metrics: Mapping[str, Met
 def _check_model(model: Model, shapes: Shapes, num_actions: NumActions) -> None:
     timestep = shapes.timestep
     mask = timestep.action_mask
+    for name, value in static_fields(model.network).items():
+        if any(isinstance(x, jax.Array | np.ndarray) for x in jax.tree.leaves(value)):
+            _refuse_model(model, f"has an array in its static field {name}; make it a plain field")
     given = f"observation {_words(timestep.observation)}, action_mask {_words(mask)}"
     try:
-        result = eqx.filter_eval_shape(_outputs, model, timestep.observation, mask)
-    except _OF_TRACING as error:
-        reason = _reason(error)
+        hidden, result = eqx.filter_eval_shape(_outputs, model, timestep.observation, mask)
+    except _OF_NETWORKS as error:
+        reason = reason_of(error)
         _refuse_model(model, f"cannot be called with the environment's {given}: {reason}", error)
-    is_pair = isinstance(result, tuple) and len(result) == 2
     actions = Actions.of(num_actions)
     wanted = MaskedMultiCategorical if actions.has_parts else MaskedCategorical
-    if not is_pair or not isinstance(result[0], wanted):
-        _refuse_model(model, f"must give a {wanted.__name__} and a value")
+    results = [f"a {wanted.__name__}", "a value", *(["the next hidden state"] if hidden else [])]
+    is_tuple = isinstance(result, tuple) and len(result) == len(results)
+    if not is_tuple or not isinstance(result[0], wanted):
+        _refuse_model(model, f"must give {', '.join(results[:-1])} and {results[-1]}")
     if result[0].choices != num_actions:
         why = f"chooses of {Actions.of(result[0].choices)}, and the environment has {actions}"
         _refuse_model(model, why)
     if getattr(result[1], "shape", None) != ():
         _refuse_model(model, f"must give a value of one number, not {_words(result[1])}")
+    for first in hidden:
+        was, now = _shapes(first), _shapes(result[2])
+        if was != now or None in was[1]:
+            words = [eqx.tree_pformat(x, struct_as_array=True) for x in (first, result[2])]
+            why = "a hidden state is of arrays that keep their shapes"
+            _refuse_model(model, f"begins with the hidden state {' and gives '.join(words)}; {why}")
 
 
 def _outputs(model: Model, observation: Any, mask: Any) -> Any:
-    return model.network(model.inputs(model.reader.features(observation)), mask)
+    """Returns a list of the first hidden state, empty without one, and what the network gives."""
+    inputs, network = model.inputs(model.reader.features(observation)), model.network
+    if not isinstance(network, AbstractRecurrentActorCritic):
+        return [], network(inputs, mask)
+    hidden = network.initial_hidden()
+    return [hidden], network.advance(inputs, mask, hidden)
+
+
+def _shapes(tree: Any) -> tuple[Any, list[Any]]:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [getattr(leaf, "shape", None) for leaf in leaves]
 
 
 def _refuse_model(model: Model, why: str, error: Exception | None = None) -> NoReturn:
@@ -97,15 +126,9 @@ def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumAct
             f"metric {name} asks for info {error}, and the environment's info has {there}"
         ) from error
     except _OF_TRACING as error:
-        raise RunError(f"metric {name} fails: {_reason(error)}") from error
+        raise RunError(f"metric {name} fails: {reason_of(error)}") from error
     if getattr(value, "shape", None) != ():
         raise RunError(f"metric {name} must give one number for a step, not {_words(value)}")
-
-
-def _reason(error: Exception) -> str:
-    """Describes an error in one line, with the line of code that raised it."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".") + user_line(error.__traceback__)
 
 
 def _words(tree: Any) -> str:

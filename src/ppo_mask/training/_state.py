@@ -13,10 +13,9 @@ from jaxtyping import Array, Int, Key
 from ppo_mask.acting import RolloutState
 from ppo_mask.devices.sharding import device_put, env_axes, replicate, sharding
 from ppo_mask.errors import no_warnings
-from ppo_mask.jax_tools import ArrayTree, describe_shapes, differences, strong_types
+from ppo_mask.jax_tools import ArrayTree, strong_types
 from ppo_mask.networks import Model
 from ppo_mask.training._algorithm import AbstractAlgorithm
-from ppo_mask.training._gradients import WrongPart
 from ppo_mask.training._metrics import Metric, Sums, no_updates
 
 
@@ -130,21 +129,6 @@ def check_metrics(state: TrainState, metrics: Mapping[str, Any]) -> None:
     have, want = sorted(state.totals.layout.learned), sorted(metrics)
     if have != want:
         raise _another_trainer("metrics of the algorithm", have, want)
-
-
-def check_changes(before: tuple[Model, Any], after: tuple[Any, Any]) -> None:
-    """Checks that an update has changed nothing of a model and of an own state but values.
-
-    Raises:
-        WrongPart: it has; the message names an array that is of another shape or dtype.
-    """
-    for what, *both in zip(("the model", "the own state"), before, after, strict=True):
-        shapes = (describe_shapes(eqx.filter(x, eqx.is_array)) for x in both)
-        for name, was, now in differences(*shapes):
-            raise WrongPart(
-                f"learn may change values alone of {what}: {name.lstrip('.') or 'it'} was {was}, "
-                f"and is {now}"
-            )
 
 
 def _parts(own: Any, other: Any) -> list[tuple[str, Any, Any]]:

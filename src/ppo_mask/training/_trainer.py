@@ -25,7 +25,14 @@ from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_n
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._gradients import numbers, parts_of, require_float32
+from ppo_mask.training._gradients import (
+    WrongPart,
+    check_changes,
+    naming,
+    numbers,
+    parts_of,
+    require_float32,
+)
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
@@ -34,7 +41,6 @@ from ppo_mask.training._names import check_learned_names, check_metric_names
 from ppo_mask.training._seeds import mean_line, select_seed
 from ppo_mask.training._state import (
     TrainState,
-    check_changes,
     check_metrics,
     check_state,
     constrain_state,
@@ -304,17 +310,27 @@ class Trainer(eqx.Module):
         check_metrics(state, learned)
         counts = self.env.num_actions
         totals = add_update(state.totals, self.metrics, transitions, learned, counts)
-        memory = self.curriculum.update(memory, transitions.info, transitions.ended)
+        with naming("the curriculum"):
+            memory = self.curriculum.update(memory, transitions.info, transitions.ended)
+            check_changes("the curriculum", "its memory", state.memory, memory)
         after = TrainState(model, own, rollout, key, state.update + 1, totals, memory)
         return after, transitions, learned
 
     def _learn(self, state: TrainState, total_updates: Real[Array, ""]) -> tuple[Any, ...]:
         key, rollout_key, learn_key, act_key = jax.random.split(state.key, 4)
-        memory = self.curriculum.renew(state.memory, state.model, state.update)
         at = At(act_key, state.update, total_updates, self.mesh)
-        algorithm, env = self._scheduled(at), self._vector_env(at, memory)
+        with naming("the curriculum"):
+            memory = self.curriculum.renew(state.memory, state.model, state.update)
+            check_changes("the curriculum", "its memory", state.memory, memory)
+            env = self._vector_env(at, memory)
+        with naming("the schedule"):
+            algorithm = self._scheduled(at)
+        name = type(algorithm).__name__
+        with naming(f"actor of {name}"):
+            actor: Any = algorithm.actor(state.model, state.own, at)
+        if not isinstance(actor, Model):
+            raise WrongPart(f"actor of {name} must return a Model, not a {type(actor).__name__}")
 
-        actor = algorithm.actor(state.model, state.own, at)
         rollout, transitions = collect(
             env,
             actor,
@@ -326,12 +342,14 @@ class Trainer(eqx.Module):
         )
         last_value = bootstrap_values(actor, rollout, self.mesh)
         at = at._replace(key=learn_key)
-        model, own, learned = parts_of(
-            "learn must return a model, the algorithm's own state, and metrics",
-            algorithm.learn(state.model, state.own, state.rollout, transitions, last_value, at),
-            3,
-        )
-        check_changes((state.model, state.own), (model, own))
+        with naming(f"learn of {name}"):
+            result = algorithm.learn(
+                state.model, state.own, state.rollout, transitions, last_value, at
+            )
+        wanted = "learn must return a model, the algorithm's own state, and metrics"
+        model, own, learned = parts_of(wanted, result, 3)
+        check_changes("learn", "the model", state.model, model)
+        check_changes("learn", "the own state", state.own, own)
         learned = numbers(learned, "learn must return metrics by name")
         return model, own, rollout, key, memory, transitions, learned
 
@@ -350,14 +368,14 @@ class Trainer(eqx.Module):
         require_float32(model)
         reset_key, run_key, init_key = jax.random.split(key, 3)
         zero = jnp.int32(0)
-        env = self._vector_env(At(key, zero, zero, None), self.curriculum.init(model))
+        with naming("the curriculum"):
+            env = self._vector_env(At(key, zero, zero, None), self.curriculum.init(model))
         rollout = start_rollout(env, model, reset_key)
         self.algorithm.check(model, 1)
-        model, own = parts_of(
-            "init must return a model and the algorithm's own state",
-            self.algorithm.init(model, rollout, init_key),
-            2,
-        )
+        with naming(f"init of {type(self.algorithm).__name__}"):
+            result = self.algorithm.init(model, rollout, init_key)
+        wanted = "init must return a model and the algorithm's own state"
+        model, own = parts_of(wanted, result, 2)
         memory = self.curriculum.init(model)
 
         def begin(names: Iterable[str]) -> TrainState:

@@ -532,6 +532,7 @@ class Inside(gymnasium.ObservationWrapper):
     def observation(self, observation):
         return {"me": observation}
 
+
 def test_a_mask_that_only_steps_give_is_named(capfd):
     make = lambda: InStepsOnly(Invalid(5, 3, 9))  # noqa: E731
     GymnasiumEnv(make)

@@ -172,7 +172,7 @@ def test_names_are_drawn_as_they_are():
 
 
 def test_runs_whose_config_has_odd_names_are_grouped(tmp_path):
-    folders = [RunFolder(tmp_path / f"a-seed{n}") for n in range(2)]
+    folders = [RunDir(tmp_path / f"a-seed{n}") for n in range(2)]
     for seed, folder in enumerate(folders):
         folder.path.mkdir()
         folder.config.write_text(f"{{1: 2, b: 2026-11-29, run: {{seed: {seed}}}}}")

@@ -81,9 +81,9 @@ class PettingZooEnv(AbstractEnv[HostState]):
 
         Raises:
             RunError: PettingZoo is not installed, or the game cannot be made.
-            ValueError: ``make`` does not return an AEC game that names its players; the players have
-                different spaces; the actions are not Discrete; or the opponent is recurrent, or a
-                network for another game.
+            ValueError: ``make`` does not return an AEC game that names its players; the players
+                have different spaces; the actions are not Discrete; or the opponent is recurrent,
+                or a network for another game.
         """
         game = first_made("", make, import_library("pettingzoo").AECEnv)
         name, players = str(game.unwrapped), getattr(game, "possible_agents", None)

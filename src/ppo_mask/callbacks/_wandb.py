@@ -84,7 +84,7 @@ class WandB(Callback):
         """
         rows = read_rows(self._run_dir.metrics, run)
         try:
-            str(self._folder).encode()  # Fails first, if the path is no text.
+            str(self._run_dir.path).encode()  # Fails first, if the path is no text.
             self._run = self._open(max(rows, default=-1))
         except (self._wandb.Error, UnicodeEncodeError) as error:
             raise RunError(f"W&B does not take the run: {error}") from error

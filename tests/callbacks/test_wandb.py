@@ -209,7 +209,7 @@ def test_what_is_lacking_is_one_line(
 
 
 def test_a_folder_that_is_no_text_is_one_line(server: Server, tmp_path: Path) -> None:
-    sink = _wandb.WandB(tmp_path / "caf\udce9", "project", None, {}, tmp_path / "log")
+    sink = _wandb.WandB(RunDir(tmp_path / "caf\udce9"), "project", None, {})
     with pytest.raises(RunError, match=r"W&B does not take the run: .* surrogates not allowed"):
         sink.on_start(Run(DEFAULTS.algorithm, 0, 1, []), object.__new__(TrainState))
     assert server.inits == []

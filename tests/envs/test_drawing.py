@@ -18,7 +18,7 @@ def test_a_page_lists_the_likeliest_of_many_actions():
     shares = [0.0] * 400
     shares[7], shares[311] = 0.75, 0.25
     decision = Decision((7, 311), tuple(shares), None)
-    frame = Frame(0, "", (7, 300, 311), None, {}, 0.0, decision, "")
+    frame = Frame(0, "", (7, 311, 399), None, {}, 0.0, decision, "")
     after = Frame(1, "", (), (7, 311), {"reward": 1.0}, 1.0, None, "truncated")
     names = Actions.of((100, 300)).names
     page = drawing.page([frame, after], [["a"], ["b"]], names, title="<t>", summary="")
@@ -29,7 +29,9 @@ def test_a_page_lists_the_likeliest_of_many_actions():
     first, second = data["frames"]
     assert dict(zip(data["actions"], first["probabilities"], strict=True))[311] == 0.25
     assert [data["pieces"][n] for n in (*first["pieces"], *second["pieces"])] == ["a", "b"]
-    assert drawing.name_action(second["action"], data["names"]) == "0:7 1:211"
+    # Nothing about what is not shown.
+    assert first["allowed"] == [7, 311]
+    assert data["names"] == {"7": "0:7", "311": "1:211"}
 
 
 def test_text_keeps_what_a_terminal_would_color():

@@ -13,6 +13,8 @@ from importlib.resources import files
 from io import BytesIO
 from typing import Any
 
+import numpy as np
+
 from ppo_mask.envs.drawing import _charts
 from ppo_mask.envs.drawing._frames import Frame, Picture, Svg, likeliest
 from ppo_mask.envs.drawing._gif import as_image
@@ -79,6 +81,7 @@ def page(
     distinct: dict[str, int] = {}
     numbers = [[distinct.setdefault(piece, len(distinct)) for piece in each] for each in pieces]
     shown = likeliest(frames, len(actions), _MOST_ACTIONS)
+    taken = {int(n) for x in frames if x.action is not None for n in np.atleast_1d(x.action)}
     rows, sums = _charts.components(frames, marks)
     of_frames = [
         _frame(frame, shown) | {"pieces": each} for frame, each in zip(frames, numbers, strict=True)
@@ -89,7 +92,7 @@ def page(
         "marks": marks,
         "components": [name for name, _ in sums],
         "actions": shown,
-        "names": [re.sub("<.*", "", name) for name in actions],
+        "names": {n: re.sub("<.*", "", actions[n]) for n in taken},
     }
     parts = {
         "title": escape(title),
@@ -122,7 +125,7 @@ def _resource(name: str) -> str:
 def _frame(frame: Frame, shown: Sequence[int]) -> dict[str, Any]:
     decision = frame.decision
     return {
-        "allowed": frame.allowed,
+        "allowed": sorted({*shown} & {*frame.allowed}),  # There may be 100,000 of them.
         "action": frame.action,
         "choice": decision and decision.action,
         "probabilities": decision and [round(decision.probabilities[n], 4) for n in shown],

@@ -2,7 +2,8 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar, cast, final
 
 import equinox as eqx
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
 
 from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError, first_line
-from ppo_mask.jax_tools import ArrayTree, strong_types
+from ppo_mask.jax_tools import ArrayTree, jit_inline, number_settings, strong_types
 from ppo_mask.networks import (
     AbstractActorCritic,
     MaskedCategorical,
@@ -23,8 +24,24 @@ from ppo_mask.networks import (
 )
 
 OpponentFunction: TypeAlias = Callable[[Any, Any, Any], Any]
+Method = TypeVar("Method", bound=Callable[..., Any])
 Opponent: TypeAlias = OpponentFunction | Model | AbstractActorCritic
 """A function of an observation, a mask and a key that returns an action; or a network."""
+
+
+def compiled_alone(method: Method) -> Method:
+    """Compiles ``reset`` or ``step`` if its caller is not compiled, under the usual settings.
+
+    Numbers become arrays first, since :func:`ppo_mask.jax_tools.jit_inline` would compile each.
+    """
+    compiled = jit_inline(method)
+
+    @wraps(method)
+    @number_settings()
+    def call(self: Any, *args: Any) -> Any:
+        return compiled(self, *jax.tree.map(jnp.asarray, args))
+
+    return cast(Method, call)
 
 
 def import_library(name: str) -> Any:

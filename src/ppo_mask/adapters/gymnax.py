@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
+    compiled_alone,
     figure_pixels,
     import_library,
     make_named,
@@ -20,13 +21,7 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import (
-    ArrayTree,
-    IntScalarLike,
-    number_settings,
-    strong_types,
-    zeros_from_shapes,
-)
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, strong_types, zeros_from_shapes
 
 
 @final
@@ -76,7 +71,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """The environment of gymnax."""
         return self._library_env.value
 
-    @number_settings()
+    @compiled_alone
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         observation, state = self.environment.reset_env(key, self.params)
         info = jax.eval_shape(lambda: select_arrays(self._step(key, state, jnp.int32(0))[-1]))
@@ -85,7 +80,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
             observation, self._mask(), 0.0, False, False, info
         )
 
-    @number_settings()
+    @compiled_alone
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

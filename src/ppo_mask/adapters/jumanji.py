@@ -14,6 +14,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
+    compiled_alone,
     figure_pixels,
     import_library,
     make_named,
@@ -115,11 +116,11 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         """The environment of jumanji."""
         return self._library_env.value
 
-    @number_settings()
+    @compiled_alone
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         return self._convert(*self.environment.reset(jax.random.key_data(key)))
 
-    @number_settings()
+    @compiled_alone
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: ActionLike
     ) -> tuple[ArrayTree, TimeStep]:

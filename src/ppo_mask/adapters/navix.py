@@ -11,10 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import StaticObject, import_library, make_named, make_timestep
+from ppo_mask.adapters._shared import (
+    StaticObject,
+    compiled_alone,
+    import_library,
+    make_named,
+    make_timestep,
+)
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, number_settings, strong_types
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, strong_types
 
 
 @final
@@ -64,11 +70,11 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         """The environment of navix."""
         return self._library_env.value
 
-    @number_settings()
+    @compiled_alone
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         return self._convert(self.environment.reset(jax.random.key_data(key)))
 
-    @number_settings()
+    @compiled_alone
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

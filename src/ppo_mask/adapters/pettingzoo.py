@@ -24,6 +24,7 @@ from ppo_mask.adapters._shared import (
     random_opponent,
 )
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState
+from ppo_mask.adapters.from_gymnasium._env import calls_host
 from ppo_mask.adapters.from_gymnasium._makers import Mask, close, first_made
 from ppo_mask.adapters.from_gymnasium._stepper import IDLE
 from ppo_mask.envs import AbstractEnv, Next, TimeStep
@@ -116,6 +117,11 @@ class PettingZooEnv(AbstractEnv[HostState]):
         """Closes all games and ends their workers. A later step begins new games."""
         self._moves.close()
 
+    def take_failure(self) -> Exception | None:
+        """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
+        return self._moves.take_failure()
+
+    @calls_host
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts a game, and plays it up to the agent's first turn."""
         game_key, others_key = jax.random.split(key)
@@ -134,6 +140,7 @@ class PettingZooEnv(AbstractEnv[HostState]):
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 
+    @calls_host
     def step_and_reset(
         self,
         step_key: Key[Array, ""],

@@ -17,6 +17,7 @@ from ppo_mask.adapters._shared import (
     as_opponent,
     check_network,
     choose_reply,
+    compiled_alone,
     import_library,
     make_named,
     make_timestep,
@@ -24,13 +25,7 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Svg
-from ppo_mask.jax_tools import (
-    ArrayTree,
-    IntScalarLike,
-    number_settings,
-    strong_types,
-    zeros_from_shapes,
-)
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike, strong_types, zeros_from_shapes
 from ppo_mask.networks import Model
 
 __all__ = ["Match", "Opponent", "PgxEnv", "random_opponent"]
@@ -119,7 +114,7 @@ class PgxEnv(AbstractEnv[Match]):
         """The environment of pgx."""
         return self._library_env.value
 
-    @number_settings()
+    @compiled_alone
     def reset(self, key: Key[Array, ""]) -> tuple[Match, TimeStep]:
         """Starts a game, and plays it up to the agent's first turn."""
         if self.num_players == 1:
@@ -138,7 +133,7 @@ class PgxEnv(AbstractEnv[Match]):
         _, match = jax.lax.while_loop(over, deal, (key, none))
         return self._convert(match, jnp.zeros(()))
 
-    @number_settings()
+    @compiled_alone
     def step(
         self, key: Key[Array, ""], state: Match, action: IntScalarLike
     ) -> tuple[Match, TimeStep]:

@@ -4,8 +4,8 @@ import atexit
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, final, no_type_check
+from functools import partial, wraps
+from typing import Any, cast, final, no_type_check
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.adapters._gymnasium import gymnasium
-from ppo_mask.adapters._shared import StaticObject
+from ppo_mask.adapters._shared import Method, StaticObject
 from ppo_mask.adapters.from_gymnasium._drawing import DrawnStepper
 from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
 from ppo_mask.adapters.from_gymnasium._makers import (
@@ -40,7 +40,24 @@ from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools import ArrayTree, jit_inline
+
+
+def calls_host(method: Method) -> Method:
+    """Compiles a method once, if its caller is not compiled, and raises the host's errors there."""
+    compiled = jit_inline(method)
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves((self, args, kwargs))):
+            return method(self, *args, **kwargs)
+        result = jax.block_until_ready(compiled(self, *args, **kwargs))
+        # Compiled code cannot raise errors.
+        if (failure := self.take_failure()) is not None:
+            raise failure
+        return result
+
+    return cast(Method, call)
 
 
 class HostState(eqx.Module):
@@ -233,6 +250,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         numbers, ended = state.numbers, timestep.terminated | timestep.truncated
         return attempt(self._host.name, lambda: self._host.draw(numbers, bool(ended)))
 
+    @calls_host
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
         nothing = np.zeros(Actions.of(self.num_actions).shape, np.int32)
@@ -252,6 +270,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 
+    @calls_host
     def step_and_reset(
         self,
         step_key: Key[Array, ""],

@@ -45,6 +45,7 @@ EVERYTHING = spaces.Dict(
     }
 )
 SAYS = spaces.Dict({"say": spaces.Text(3)})
+MIXED = spaces.Dict({"in": spaces.Dict({1: spaces.Discrete(3), "a": spaces.Discrete(3)})})
 KEY = jax.random.key(0)
 
 
@@ -243,6 +244,11 @@ def test_truncation_equals_the_game_by_hand():
     assert follow(GymnasiumEnv(limited().spec), limited) > 9
     named = GymnasiumEnv("python_games:Climb-v0", max_episode_steps=5)
     assert follow(named, limited) > 9
+
+
+def test_an_observation_as_long_as_a_mask_is_none(capfd):
+    GymnasiumEnv(lambda: Spaces(spaces.Box(0, 1, (3,)), 3, masked=False))
+    assert capfd.readouterr().err.endswith("all its actions are always allowed\n")
 
 
 def test_without_masks_all_is_allowed():
@@ -674,6 +680,8 @@ def test_what_makes_an_environment_gets_its_arguments():
         (Climb, {"num_workers": -1}, "num_workers must be 0 or more, got -1"),
         ("Nowhere-v0", {}, "there is no 'Nowhere-v0' for gymnasium.make: "),
         ("nowhere:Any-v0", {}, "there is no 'nowhere:Any-v0' for gymnasium.make"),
+        ("fails:Any-v0", {}, r"module of fails:Any-v0 raised KeyError: 'HOUSE' at .*fails.py:2"),
+        ("wrong:Any-v0", {}, r"module of wrong:Any-v0 raised SyntaxError: .* \(wrong.py, line"),
         (3, {}, "an environment is an id, or a function that makes one; got 3"),
         (Climb(), {}, "one Climb is not enough, .* such as the class$"),
         (
@@ -685,6 +693,7 @@ def test_what_makes_an_environment_gets_its_arguments():
         (dict, {}, "what should make a Env of gymnasium made a dict$"),
         (Blind, {}, r"Blind raised AttributeError: .*'table' at .*test_from_gymnasium.py"),
         ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete or MultiDiscrete"),
+        (lambda: Spaces(MIXED), {}, r"observation\['in'\] has keys of several types, \[1, 'a'\]$"),
         (lambda: Spaces(SAYS), {}, r"Spaces: observation\['say'\] is of Text"),
         (partial(Wrong, "make"), {}, "the environment raised OSError: no such"),
         (partial(Wrong, "attribute"), {}, "Wrong: action_masks must be a method, which returns"),
@@ -692,7 +701,10 @@ def test_what_makes_an_environment_gets_its_arguments():
         (NAMED, {"mask": "leal"}, r"Climb: has no .*'leal'.* info has \['cards', 'legal'\]; obser"),
     ],
 )
-def test_what_cannot_be_used_is_one_line(environment, settings, line):
+def test_what_cannot_be_used_is_one_line(environment, settings, line, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fails.py").write_text("import os\nos.environ['HOUSE']\n")
+    (tmp_path / "wrong.py").write_text("def\n")
     with pytest.raises((ValueError, RunError), match=line) as caught:
         GymnasiumEnv(environment, **settings)
     assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ppo_mask.adapters._shared import make_named, make_timestep
+from ppo_mask.adapters._shared import import_library, make_named, make_timestep
 from ppo_mask.errors import RunError
 
 LIBRARIES = {
@@ -83,3 +83,11 @@ def test_a_name_that_is_unknown_or_cannot_be_downloaded_is_one_line():
     line = r"downloads what go needs .*failed \(Temporary failure in name resolution\); make"
     with pytest.raises(RunError, match=line):
         make_named(offline, "chess-library", "go")
+
+
+def test_a_library_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "old_games.py").write_text("import numpy\nnumpy.bool8\n")
+    line = "^old_games is installed, and fails when it is imported: AttributeError: .*bool8"
+    with pytest.raises(RunError, match=line):
+        import_library("old_games")

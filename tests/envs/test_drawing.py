@@ -4,10 +4,14 @@ import json
 import re
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
 
 import ppo_mask as pm
 from ppo_mask.envs import Actions, drawing
 from ppo_mask.envs.drawing import Decision, Frame
+from ppo_mask.errors import RunError
 
 
 def data_of(page):
@@ -47,3 +51,37 @@ def test_wrappers_draw_what_they_wrap(monkeypatch):
     draw = staticmethod(lambda state, timestep: str(jax.tree.leaves(state)[0]))
     monkeypatch.setattr(type(locks), "draw", draw, raising=False)
     assert drawing.draw(env, state, timestep) == str(jax.tree.leaves(state)[0])
+    draw = staticmethod(lambda state, timestep: jnp.zeros((2, 3, 3), jnp.uint8))
+    monkeypatch.setattr(type(locks), "draw", draw)
+    assert isinstance(drawing.draw(env, state, timestep), np.ndarray)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        np.full((2, 4, 4), 200, np.uint8),
+        np.full((2, 4), 200),
+        jnp.full((2, 4, 1), 200, jnp.uint8),
+        jnp.full((2, 4, 3), 200 / 255),
+        np.full((2, 4, 3), 200.0, np.float32),
+    ],
+)
+def test_pictures_of_other_kinds_are_drawn(drawn):
+    picture = drawing.as_picture(drawn)
+    assert isinstance(picture, np.ndarray)
+    np.testing.assert_array_equal(picture, np.full((2, 4, 3), 200, np.uint8), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "line"),
+    [
+        (np.zeros((3, 20, 30), np.uint8), r"draws uint8\[3, 20, 30\]; a picture is text, an Svg,"),
+        (np.full((2, 2, 3), 300), r"draws int64\[2, 2, 3\]; "),
+        (np.full((2, 2, 3), np.nan), r"draws float64\[2, 2, 3\]; "),
+        (np.zeros((0, 2, 3)), r"draws float64\[0, 2, 3\]; "),
+        (object(), r"draws object\[\]; "),
+    ],
+)
+def test_what_is_no_picture_is_one_line(drawn, line):
+    with pytest.raises(RunError, match=line):
+        drawing.as_picture(drawn)

@@ -189,9 +189,11 @@ class InObservation(gymnasium.Env):
 class Spaces(gymnasium.Env):
     """Shows a sample of a space in every step."""
 
-    def __init__(self, space, actions=3, start=0):
+    def __init__(self, space, actions=3, start=0, masked=True):
         self.observation_space = copy.deepcopy(space)
         self.action_space = spaces.Discrete(actions, start=start)
+        if masked:
+            self.action_masks = lambda: np.ones(actions, bool)
 
     def reset(self, *, seed=None, options=None):
         self.observation_space.seed(seed)
@@ -200,9 +202,6 @@ class Spaces(gymnasium.Env):
     def step(self, action):
         assert self.action_space.contains(action)
         return self.observation_space.sample(), np.float64(action), False, False, {}
-
-    def action_masks(self):
-        return np.ones(self.action_space.n, bool)
 
 
 class Wrong(Climb):

@@ -46,14 +46,17 @@ def compiled_alone(method: Method) -> Method:
 
 def import_library(name: str) -> Any:
     """Imports a module of another library, which is an extra and may be missing."""
+    extra = name.split(".")[0]
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        extra = name.split(".")[0]
         raise RunError(
             f"{extra} cannot be imported ({error}); pip install 'ppo-mask[{extra}]', or "
             "'ppo-mask[adapters]' for all libraries that there are adapters for"
         ) from error
+    except Exception as error:  # For example, a library for an older NumPy, or a missing .so file.
+        line = f"{type(error).__name__}: {first_line(error)}"
+        raise RunError(f"{extra} is installed, and fails when it is imported: {line}") from error
 
 
 def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:

@@ -38,7 +38,7 @@ from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
-from ppo_mask.envs.drawing import Picture
+from ppo_mask.envs.drawing import Picture, as_picture
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, jit_inline
 
@@ -248,7 +248,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     def draw(self, state: HostState, timestep: TimeStep) -> Picture | None:
         """Draws the environment by its own ``render``, if it was prepared before its reset."""
         numbers, ended = state.numbers, timestep.terminated | timestep.truncated
-        return attempt(self._host.name, lambda: self._host.draw(numbers, bool(ended)))
+        return as_picture(attempt(self._host.name, lambda: self._host.draw(numbers, bool(ended))))
 
     @calls_host
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:

@@ -126,7 +126,7 @@ def _find_source(
     if not is_named and (found := find(env)) is not None:
         return "method", found[0]
     _, info = check_returned(env.reset(seed=0), "reset")
-    shown = {path[-1]: path for path in sorted(rows, key=len, reverse=True)}
+    shown = {path[-1]: path for path in sorted(rows, key=len, reverse=True) if path}
     names = (mask,) if is_named else _ENTRIES
     for entry in names:
         if entry in info:
@@ -212,6 +212,8 @@ def find_maker(
             environment = gymnasium.spec(name)
         except (ImportError, gymnasium.error.Error) as error:
             raise ValueError(f"there is no {environment!r} for gymnasium.make: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise RunError(f"the module of {environment}{describe_error(error)}") from error
     if isinstance(environment, EnvSpec):
         return partial(gymnasium.make, environment, **limit, **env_kwargs), environment.id
     if not callable(environment):

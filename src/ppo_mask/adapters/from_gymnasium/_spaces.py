@@ -46,8 +46,11 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
         ValueError: a part is not an array of fixed shape; the message names the part.
     """
     spaces = gymnasium.spaces
+    where = "".join(f"[{key!r}]" for key in path)
     if isinstance(space, spaces.Dict):
         parts = _without_texts(space)
+        if len({type(key) for key in parts}) > 1:
+            raise ValueError(f"observation{where} has keys of several types, {[*parts]}")
         return [leaf for key, part in parts.items() for leaf in leaves_of(part, (*path, key))]
     if isinstance(space, spaces.Tuple):
         parts = enumerate(space.spaces)
@@ -60,7 +63,6 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
             dtype = "float32"
         span = _span(space, space.nvec) if isinstance(space, spaces.MultiDiscrete) else None
         return [Leaf(path, _NARROWER.get(dtype, dtype), tuple(space.shape), span, space)]
-    where = "".join(f"[{key!r}]" for key in path)
     raise ValueError(
         f"observation{where} is of {space}; it must be a Box, Discrete, MultiBinary or "
         "MultiDiscrete, or a Dict or Tuple of them"

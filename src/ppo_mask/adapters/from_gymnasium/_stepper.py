@@ -89,9 +89,9 @@ def describe_error(error: Any) -> Any:
 
 
 def _is_between(filename: Any) -> bool:
-    """Whether a file belongs to an adapter, Gymnasium or a type checker, and not to the user."""
+    """Whether a file is an adapter's, Gymnasium's, a type checker's or Python's, not the user's."""
     path = filename.replace(os.sep, "/")
-    between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py"
+    between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py", "<frozen importlib"
     libraries = "gymnasium", "jaxtyping", "beartype"
     return any(x in path for x in (*between, *(f"/site-packages/{x}/" for x in libraries)))
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 
 
@@ -35,7 +36,34 @@ def draw(env: AbstractEnv[Any], state: ArrayTree, timestep: TimeStep) -> Picture
         timestep: the time step that came with the state.
     """
     method = getattr(env, "draw", None)
-    return None if method is None else method(state, timestep)
+    return None if method is None else as_picture(method(state, timestep))
+
+
+def as_picture(drawn: Any) -> Picture | None:
+    """Converts what an environment draws to a picture.
+
+    An array may also be gray, with or without an axis of channels; have opacity, which is dropped;
+    or hold booleans, floats from 0 to 1, or other numbers from 0 to 255.
+
+    Args:
+        drawn: text, an :class:`Svg`, an array, or None.
+
+    Raises:
+        RunError: ``drawn`` is something else; the one-line message names its dtype and shape.
+    """
+    if drawn is None or isinstance(drawn, str | Svg):
+        return drawn
+    given = np.asarray(drawn)
+    array = given[..., None] if given.ndim == 2 else given
+    if array.dtype.kind in "buif" and array.shape[2:] in ((1,), (3,), (4,)) and array.size:
+        array = np.broadcast_to(array[..., :3], (*array.shape[:2], 3))
+        array = array * 255.0 if array.dtype.kind in "bf" and array.max() <= 1 else array
+        if array.min() >= 0 and array.max() <= 255:
+            return np.round(array).astype(np.uint8)
+    raise RunError(
+        f"the environment draws {given.dtype}{list(given.shape)}; a picture is text, an Svg, or an "
+        "array [height, width, 3] of bytes, or of floats from 0 to 1"
+    )
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ Opponent: TypeAlias = OpponentFunction | Model | AbstractActorCritic
 """A function of an observation, a mask and a key that returns an action; or a network."""
 
 
-def compiled_alone(method: Method) -> Method:
+def jitted(method: Method) -> Method:
     """Compiles ``reset`` or ``step`` if its caller is not compiled, under the usual settings.
 
     Numbers become arrays first, since :func:`ppo_mask.jax_tools.jit_inline` would compile each.

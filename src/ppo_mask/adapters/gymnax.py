@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
-    compiled_alone,
     figure_pixels,
     import_library,
+    jitted,
     make_named,
     make_timestep,
     select_arrays,
@@ -71,7 +71,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         """The environment of gymnax."""
         return self._library_env.value
 
-    @compiled_alone
+    @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         observation, state = self.environment.reset_env(key, self.params)
         info = jax.eval_shape(lambda: select_arrays(self._step(key, state, jnp.int32(0))[-1]))
@@ -80,7 +80,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
             observation, self._mask(), 0.0, False, False, info
         )
 
-    @compiled_alone
+    @jitted
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

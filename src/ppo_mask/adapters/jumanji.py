@@ -14,9 +14,9 @@ from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
-    compiled_alone,
     figure_pixels,
     import_library,
+    jitted,
     make_named,
     make_timestep,
 )
@@ -116,11 +116,11 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         """The environment of jumanji."""
         return self._library_env.value
 
-    @compiled_alone
+    @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         return self._convert(*self.environment.reset(jax.random.key_data(key)))
 
-    @compiled_alone
+    @jitted
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: ActionLike
     ) -> tuple[ArrayTree, TimeStep]:

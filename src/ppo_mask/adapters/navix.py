@@ -13,8 +13,8 @@ from jaxtyping import Array, Key
 
 from ppo_mask.adapters._shared import (
     StaticObject,
-    compiled_alone,
     import_library,
+    jitted,
     make_named,
     make_timestep,
 )
@@ -70,11 +70,11 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         """The environment of navix."""
         return self._library_env.value
 
-    @compiled_alone
+    @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         return self._convert(self.environment.reset(jax.random.key_data(key)))
 
-    @compiled_alone
+    @jitted
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: IntScalarLike
     ) -> tuple[ArrayTree, TimeStep]:

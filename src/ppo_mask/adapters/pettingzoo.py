@@ -117,10 +117,6 @@ class PettingZooEnv(AbstractEnv[HostState]):
         """Closes all games and ends their workers. A later step begins new games."""
         self._moves.close()
 
-    def take_failure(self) -> Exception | None:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
-        return self._moves.take_failure()
-
     @calls_host
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts a game, and plays it up to the agent's first turn."""

@@ -17,8 +17,8 @@ from ppo_mask.adapters._shared import (
     as_opponent,
     check_network,
     choose_reply,
-    compiled_alone,
     import_library,
+    jitted,
     make_named,
     make_timestep,
     random_opponent,
@@ -114,7 +114,7 @@ class PgxEnv(AbstractEnv[Match]):
         """The environment of pgx."""
         return self._library_env.value
 
-    @compiled_alone
+    @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[Match, TimeStep]:
         """Starts a game, and plays it up to the agent's first turn."""
         if self.num_players == 1:
@@ -133,7 +133,7 @@ class PgxEnv(AbstractEnv[Match]):
         _, match = jax.lax.while_loop(over, deal, (key, none))
         return self._convert(match, jnp.zeros(()))
 
-    @compiled_alone
+    @jitted
     def step(
         self, key: Key[Array, ""], state: Match, action: IntScalarLike
     ) -> tuple[Match, TimeStep]:

@@ -24,7 +24,7 @@ def second_interrupt_ends(tell: Callable[[], None] = lambda: None) -> Generator[
     of the main thread, in notebooks, and in such a block.
 
     Args:
-        tell: called from another thread, soon after a first Ctrl+C, SIGTERM or SIGHUP.
+        tell: called from another thread, soon after a first Ctrl+C or SIGTERM.
     """
     global _is_listening
     is_main = threading.current_thread() is threading.main_thread()
@@ -50,12 +50,10 @@ def second_interrupt_ends(tell: Callable[[], None] = lambda: None) -> Generator[
 def _listen(reader: socket.socket, left: threading.Event, tell: Callable[[], None]) -> None:
     from multiprocessing import active_children
 
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    stops = [getattr(signal, name) for name in names if hasattr(signal, name)]
     is_first = True
     with reader:
         while number := reader.recv(1):  # Python's C code writes a byte for each signal.
-            if number[0] not in stops or left.wait(_NOTICE):
+            if number[0] not in (signal.SIGINT, signal.SIGTERM) or left.wait(_NOTICE):
                 continue
             if is_first:
                 tell()

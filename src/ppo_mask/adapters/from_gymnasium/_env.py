@@ -35,8 +35,9 @@ from ppo_mask.adapters.from_gymnasium._spaces import as_tree, info_of, read_part
 from ppo_mask.adapters.from_gymnasium._stepper import Stepper, make_arrays
 from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
 from ppo_mask.adapters.from_gymnasium._workers import Workers
+from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
-from ppo_mask.envs import AbstractHostEnv, Next, TimeStep
+from ppo_mask.envs import AbstractHostEnv, Next, TimeStep, host_env_in
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture, as_picture
 from ppo_mask.errors import RunError
@@ -51,9 +52,10 @@ def calls_host(method: Method) -> Method:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(x, Tracer) for x in jax.tree.leaves((self, args, kwargs))):
             return method(self, *args, **kwargs)
-        result = jax.block_until_ready(compiled(self, *args, **kwargs))
-        # Compiled code cannot raise errors.
-        if (failure := self.take_failure()) is not None:
+        with second_interrupt_ends():
+            result = jax.block_until_ready(compiled(self, *args, **kwargs))
+        env: Any = host_env_in(self)
+        if (failure := env.take_failure()) is not None:  # Compiled code cannot raise errors.
             raise failure
         return result
 

@@ -174,10 +174,7 @@ class Host:
         """Closes all environments."""
         with self._lock:
             sessions, self._sessions = self._sessions, {}
-            self._close(list(sessions.values()))
-            if self._thread is not None:
-                self._thread.end()
-            self._thread = None
+            self._close([*sessions.values()])
 
     def end(self) -> None:
         """Closes all environments for good, because the process ends."""
@@ -186,21 +183,21 @@ class Host:
 
     @no_type_check
     def _close(self, sessions: Any) -> None:
-        """Closes sessions; if an environment hangs, gives up all of them, and their thread."""
+        """Closes sessions, and ends the thread after the last; gives all up if one hangs."""
         if (thread := self._thread) is None:
             return
         try:
             thread.wait(thread.ask(len, ()), _PATIENCE)
-        except Empty:
-            sessions = [*sessions, *self._sessions.values()]
-            for session in sessions:
-                getattr(session.stepper, "kill", tuple)()
-                thread.ask(session.stepper.close)
-            self._sessions, self._thread = {}, None
-            thread.end()
-        else:
             for session in sessions:
                 thread.wait(thread.ask(session.stepper.close))
+        except Empty:
+            for session in [*sessions, *self._sessions.values()]:
+                getattr(session.stepper, "kill", tuple)()
+                thread.ask(session.stepper.close)
+            self._sessions = {}
+        if not self._sessions:
+            thread.end()
+            self._thread = None
 
     @no_type_check
     def _in_thread(self, function: Any, *arguments: Any) -> Any:

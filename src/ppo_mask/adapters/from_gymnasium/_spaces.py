@@ -49,8 +49,10 @@ def leaves_of(space: Any, path: tuple[Any, ...] = ()) -> list[Leaf]:
     where = "".join(f"[{key!r}]" for key in path)
     if isinstance(space, spaces.Dict):
         parts = _without_texts(space)
-        if len({type(key) for key in parts}) > 1:
-            raise ValueError(f"observation{where} has keys of several types, {[*parts]}")
+        try:
+            sorted(parts)
+        except TypeError:  # JAX sorts keys.
+            raise ValueError(f"observation{where} has keys of several types, {[*parts]}") from None
         return [leaf for key, part in parts.items() for leaf in leaves_of(part, (*path, key))]
     if isinstance(space, spaces.Tuple):
         parts = enumerate(space.spaces)

@@ -91,7 +91,7 @@ def describe_error(error: Any) -> Any:
 def _is_between(filename: Any) -> bool:
     """Whether a file is an adapter's, Gymnasium's, a type checker's or Python's, not the user's."""
     path = filename.replace(os.sep, "/")
-    between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py", "<frozen importlib"
+    between = "/ppo_mask/adapters/from_gymnasium/", "/ppo_mask/_typecheck.py", "<frozen "
     libraries = "gymnasium", "jaxtyping", "beartype"
     return any(x in path for x in (*between, *(f"/site-packages/{x}/" for x in libraries)))
 

@@ -3,6 +3,7 @@
 import collections
 import decimal
 import enum
+import json
 import math
 import signal
 from functools import partial
@@ -233,6 +234,30 @@ def test_load_policy_names_a_missing_folder_and_an_unknown_class(tmp_path: Path)
     pm.save_policy(CONSTANT, tmp_path / "policy")
     with pytest.raises(RunError, match="is of the network Constant; give its class to load_policy"):
         pm.load_policy(tmp_path / "policy")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"nope": 1}, r"MLPActorCritic\(.*nope=1\).* again: TypeError: got an unexpected .*'nope'"),
+        ({"hidden_dim": "x"}, r"again: WrongType: MLPActorCritic: parameter 'hidden_dim' is 'x'"),
+        (None, "has no valid architecture"),
+    ],
+)
+def test_a_network_that_its_class_does_not_make_is_one_line(
+    change: Any, message: str, tmp_path: Path
+) -> None:
+    pm.save_policy(pm.MLPActorCritic(3, 2, 4, key=jax.random.key(0)), tmp_path / "policy")
+    file = tmp_path / "policy" / "description.json"
+    about = json.loads(file.read_text())
+    if change is None:
+        del about["architecture"]
+    else:
+        about["architecture"]["hyperparameters"]["network"]["hyperparameters"].update(change)
+    file.write_text(json.dumps(about))
+    with pytest.raises(RunError, match=rf"^checkpoint .*/policy .*{message}") as caught:
+        pm.load_policy(tmp_path / "policy")
+    assert "\n" not in str(caught.value)
 
 
 def test_weights_of_before_a_hyperparameter_was_there(tmp_path: Path) -> None:

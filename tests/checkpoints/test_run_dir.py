@@ -1,5 +1,6 @@
 """Checkpoints: what comes back, what is kept, what is said when it does not fit."""
 
+import json
 import math
 import os
 import re
@@ -157,6 +158,32 @@ def test_damage_is_one_line(run: RunDir, damage: Callable[[Path], object], messa
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"arrays": None}, "arrays"),
+        ({"arrays": {"w": {"dtype": "float32", "shape": []}}}, "entry w in arrays"),
+        ({"config": []}, "config"),
+        ({"time": "now"}, "time"),
+    ],
+)
+def test_a_wrong_description_is_one_line(run: RunDir, part: dict[str, Any], message: str) -> None:
+    path = run.save(0, thing(), {"config": {}}).path
+    about = json.loads((path / "description.json").read_text())
+    (path / "description.json").write_text(json.dumps(about | part))
+    line = rf"^checkpoint .*/0 is damaged: its description.json has no valid {message}$"
+    with pytest.raises(RunError, match=line):
+        Checkpoint.read(path)
+    with pytest.raises(RunError, match="has no valid algorithm"):
+        Checkpoint.read(run.save(1, thing()).path).about["algorithm"]
+
+
+def test_a_description_is_json(run: RunDir) -> None:
+    path = run.save(0, thing(), {}, math.inf).path
+    about = json.loads((path / "description.json").read_text(), parse_constant=pytest.fail)
+    assert about["score"] is None
+
+
 def test_without_its_description_it_is_no_checkpoint(run: RunDir) -> None:
     path = run.save(0, thing(), {}, 9.0).path
     (path / "description.json").unlink()
@@ -221,8 +248,9 @@ def test_a_policy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     [
         ([(5.0, False), (1.0, True), (9.0, False), (0.5, True)], 1),
         ([(math.nan, True), (1.0, False)], 1),
+        ([(math.inf, True), (1.0, True)], 1),
         ([(math.nan, False), (math.nan, True)], None),
-        ([(-math.inf, True), (1.0, False)], 0),
+        ([(-math.inf, True), (1.0, False)], 1),
         ([(2.0, True), (2.0, True), (2.0, False)], 1),
     ],
 )

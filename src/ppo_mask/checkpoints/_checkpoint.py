@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast, final
+from typing import Any, NoReturn, TypeVar, cast, final
 
 import equinox as eqx
 import jax
@@ -39,6 +39,7 @@ DESCRIPTION = "description.json"
 ARRAYS = "arrays"
 _FORMAT = 3
 _SAVING = ".saving-"
+_KINDS = {"arrays": dict, "config": dict, "time": float}
 
 
 @final
@@ -106,18 +107,25 @@ class Checkpoint:
             about = json.loads((path / DESCRIPTION).read_bytes())
             if not isinstance(about, dict):
                 raise ValueError(f"{DESCRIPTION} is none")
+            about = _About(cast(dict[str, Any], about))
+            about.path = path
         except (FileNotFoundError, NotADirectoryError) as error:
             why = f": it has no {DESCRIPTION}" if path.is_dir() else ""
             raise RunError(f"there is no checkpoint {path}{why}") from error
         except (OSError, ValueError) as error:
             raise RunError(f"checkpoint {path} is damaged: {first_line(error)}") from error
-        description = cast(dict[str, Any], about)
-        if description.get("format") != _FORMAT:
+        if about.get("format") != _FORMAT:
             raise RunError(
-                f"checkpoint {path} has format {description.get('format')}, this version of "
-                f"ppo_mask reads format {_FORMAT}"
+                f"checkpoint {path} has format {about.get('format')}, this version of ppo_mask "
+                f"reads format {_FORMAT}"
             )
-        return cls(path, description)
+        for key in about.keys() & _KINDS.keys():
+            if not isinstance(about[key], _KINDS[key]):
+                about.refuse(key)
+        for name, each in about["arrays"].items():
+            if not isinstance(each, dict) or not {"shape", "dtype", "crc32"} <= each.keys():
+                about.refuse(f"entry {name} in arrays")
+        return cls(path, about)
 
     @property
     def step(self) -> int:
@@ -193,6 +201,17 @@ class Checkpoint:
         except Exception as error:
             shutil.rmtree(unread, ignore_errors=True)
             raise RunError(f"cannot save {self.path}: {_orbax.in_short(error)}") from error
+
+
+class _About(dict[str, Any]):
+    """What a ``description.json`` has; what it lacks is one line."""
+
+    path: Path
+
+    def refuse(self, key: str) -> NoReturn:
+        raise RunError(f"checkpoint {self.path} is damaged: its {DESCRIPTION} has no valid {key}")
+
+    __missing__ = refuse
 
 
 def steps_in(folder: Path) -> list[int]:

@@ -16,7 +16,7 @@ from ppo_mask.checkpoints._architecture import (
 from ppo_mask.checkpoints._checkpoint import DESCRIPTION, Checkpoint
 from ppo_mask.checkpoints._run_dir import RunDir
 from ppo_mask.checkpoints._runs import expand_user, is_url, local_path
-from ppo_mask.errors import RunError
+from ppo_mask.errors import RunError, first_line
 from ppo_mask.networks import (
     ArrayReader,
     ConvActorCritic,
@@ -86,7 +86,8 @@ def load_policy(path: str | Path | Checkpoint, networks: Sequence[type[Any]] = (
         The policy.
 
     Raises:
-        RunError: there is no readable checkpoint, or the checkpoint names an unknown network.
+        RunError: there is no readable checkpoint, or the checkpoint names an unknown network or one
+            that its class does not make again.
 
     Example:
         >>> import tempfile
@@ -102,12 +103,18 @@ def load_policy(path: str | Path | Checkpoint, networks: Sequence[type[Any]] = (
     """
     saved = _checkpoint_of(path)
     known: dict[str, Any] = {network.__name__: network for network in (*_KNOWN, *networks)}
+    architecture = saved.about["architecture"]
     try:
-        like = eqx.filter_eval_shape(build, saved.about["architecture"], known)
+        like = eqx.filter_eval_shape(lambda: as_model(build(architecture, known)))
     except UnknownNetwork as error:
         raise RunError(
             f"checkpoint {saved.path} is of the network {error}; give its class to load_policy, "
             f"which knows {', '.join(known)}"
+        ) from error
+    except Exception as error:  # A custom constructor may raise anything.
+        raise RunError(
+            f"checkpoint {saved.path} is of {_words(architecture)}, which cannot be made again: "
+            f"{type(error).__name__}: {first_line(error)}"
         ) from error
     return Policy(saved.restore(like, prefix="model."))
 
@@ -157,8 +164,8 @@ def _checkpoint_of(path: str | Path | Checkpoint) -> Checkpoint:
 
 def _words(architecture: Any) -> str:
     """Describes an architecture in one line."""
-    if not isinstance(architecture, dict) or "network" not in architecture:
+    of: Any = architecture.get("hyperparameters") if isinstance(architecture, dict) else None
+    if not isinstance(of, dict):
         return json.dumps(architecture)
-    of: dict[str, Any] = architecture["hyperparameters"]
     sizes = ", ".join(f"{name}={_words(value)}" for name, value in of.items())
     return f"{architecture['network']}({sizes})"

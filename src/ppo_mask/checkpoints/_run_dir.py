@@ -153,7 +153,8 @@ class RunDir:
         Raises:
             RunError: the checkpoint cannot be written; older ones stay as they are.
         """
-        scored = {"score": score, "evaluated": evaluated}
+        # JSON has no infinity.
+        scored = {"score": score if _rank(score, evaluated) else None, "evaluated": evaluated}
         written = Checkpoint.write(self._path_of(step), state, {**(about or {}), **scored})
         self._read[step] = written
         if is_process_0():
@@ -252,5 +253,6 @@ class RunDir:
             warn(f"cannot delete older checkpoints of {self.path}: {error.strerror}")
 
 
-def _rank(score: float | None, evaluated: bool) -> tuple[bool, float] | None:
-    return None if score is None or math.isnan(score) else (evaluated, score)
+def _rank(score: Any, evaluated: bool) -> tuple[bool, float] | None:
+    is_number = isinstance(score, float | int) and math.isfinite(score)
+    return (evaluated, score) if is_number else None

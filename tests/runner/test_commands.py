@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -57,6 +58,16 @@ def test_a_saved_policy_is_evaluated_and_watched(runs, tmp_path, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert (printed["update"], printed["eval/num_episodes"]) == (None, 2)
     assert call("watch", tmp_path / "policy", "--max-steps=1") == 0
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+def test_a_policy_that_is_not_finite_is_one_line(runs, tmp_path, capsys, command):
+    policy = load_run(TASK, DEFAULTS, str(runs / "a-seed0")).policy
+    where = lambda policy: policy.model.network.critic[-1].bias  # noqa: E731
+    pm.save_policy(eqx.tree_at(where, policy, replace_fn=lambda x: x / 0), tmp_path / "policy")
+    assert call(command, tmp_path / "policy", "--max-steps=2") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "1 parameters are not finite (the first: network.critic." in line
 
 
 def test_json_has_no_nan():

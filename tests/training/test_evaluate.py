@@ -8,6 +8,8 @@ import pytest
 
 import ppo_mask as pm
 import programs
+from environments import Scripted
+from ppo_mask.errors import RunError
 
 
 class ShortOrLong(pm.AbstractEnv):
@@ -120,3 +122,35 @@ def test_what_cannot_be_evaluated_is_refused():
         play(5, ShortOrLong(stuck=2), num_envs=16)
     with pytest.raises(ValueError, match="num_episodes must be at least 1, got 0"):
         play(0)
+
+
+class Bad(Scripted):
+    """Becomes infinite, or no number, in the third step."""
+
+    name: str = eqx.field(static=True, default="reward")
+    value: float = jnp.nan
+
+    def step(self, key, state, action):
+        state, timestep = super().step(key, state, action)
+        return state, eqx.tree_at(lambda t: getattr(t, self.name), timestep, replace_fn=self.spoil)
+
+    def spoil(self, x):
+        return x + jnp.float32(self.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("reward", jnp.nan), ("reward", jnp.inf), ("observation", jnp.nan)]
+)
+def test_what_is_not_finite_is_no_result(name, value):
+    model = pm.network_for(Scripted(), "mlp", hidden_dim=4, key=jax.random.key(0))
+    with pytest.raises(RunError, match=r"^an observation, a reward or what .* is not finite"):
+        pm.evaluate(model, Bad(length=5, name=name, value=value), jax.random.key(0), 2)
+
+
+@pytest.mark.parametrize("part", ["actor", "critic"])
+def test_weights_that_are_not_finite_are_named(part):
+    model = pm.network_for(Scripted(), "mlp", hidden_dim=4, key=jax.random.key(0))
+    where = lambda model: getattr(model.network, part)[-1].bias  # noqa: E731
+    model = eqx.tree_at(where, model, replace_fn=lambda x: x * jnp.nan)
+    with pytest.raises(RunError, match=rf"1 parameters .*the first: network.{part}.2.bias"):
+        pm.evaluate(model, Scripted(length=5), jax.random.key(0), 2)

@@ -1,6 +1,7 @@
 """Saves a run's checkpoints."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, SupportsIndex, final
@@ -88,7 +89,8 @@ class Saver(Callback):
             steps = (record.update - self._logged_updates) * run.algorithm.batch_size
             self._logged_updates = record.update
             if _steps_of_episodes(record.values, otherwise=steps) >= steps / 2:
-                self._training_return = record.values.get(_TRAINING, self._training_return)
+                latest = record.values.get(_TRAINING, math.nan)
+                self._training_return = latest if math.isfinite(latest) else self._training_return
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         due = self._is_planned(run.update)

@@ -14,6 +14,7 @@ from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay, as_curriculum
 from ._evaluate import evaluate
 from ._gradients import WrongPart, as_floats, mean_over_steps, naming, take_gradient_steps, with_own
+from ._health import describe_not_finite
 from ._loop import acknowledge_stop
 from ._lower import lower_chunk, traced_ahead
 from ._metrics import Metric
@@ -54,6 +55,7 @@ __all__ = [
     "check_divides",
     "check_metric_names",
     "check_minibatches",
+    "describe_not_finite",
     "evaluate",
     "gather_rows",
     "lower_chunk",

@@ -17,7 +17,7 @@ from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
-from ppo_mask.training._health import describe_empty_mask
+from ppo_mask.training._health import all_finite, describe_empty_mask, describe_not_finite
 from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_metric_names
@@ -115,7 +115,8 @@ def evaluate(
         ValueError: a number is out of range, a metric has a name that the library uses, or a mask
             allowed no action.
         RunError: environment, model and metrics do not fit together (one line names the part at
-            fault); an environment in Python raised an error; or there are too many steps for int32.
+            fault); an environment in Python raised an error; there are too many steps for int32; or
+            an observation, a reward, or what the network makes of them is not finite.
 
     Example:
         >>> import jax
@@ -151,6 +152,8 @@ def evaluate(
         raise failure
     if not record.allowed:
         raise ValueError(describe_empty_mask(env.num_actions))
+    if not record.finite:
+        raise RunError(describe_not_finite(model))
     if (steps := record.episode_length.sum(dtype=np.int64)) > MAX_COUNT:
         raise RunError(
             f"an evaluation has at most {MAX_COUNT:,} steps, and this one took {steps:,}: play "
@@ -172,6 +175,7 @@ class _Record(eqx.Module):
     truncated: Bool[Array, " episodes"]
     final_info: dict[str, Array]
     allowed: Bool[Array, ""]
+    finite: Bool[Array, ""]
 
 
 class _Playing(eqx.Module):
@@ -200,6 +204,7 @@ def _begin(
         jnp.zeros(num_episodes, bool),
         zeros_from_shapes(info, num_episodes),
         jnp.array(True),
+        jnp.array(True),
     )
     episode = jnp.arange(vector_env.num_envs, dtype=jnp.int32)
     return _Playing(rollout, key, episode, record, no_steps(metrics))
@@ -218,12 +223,13 @@ def _play(
     num_envs, num_episodes = vector_env.num_envs, len(playing.record.truncated)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
-        return (playing.episode < num_episodes).any() & playing.record.allowed
+        record = playing.record
+        return (playing.episode < num_episodes).any() & record.allowed & record.finite
 
     def step(playing: _Playing) -> _Playing:
         key, action_key, step_key = jax.random.split(playing.key, 3)
         rollout = playing.rollout
-        distribution, _, hidden = jax.vmap(model.advance)(
+        distribution, value, hidden = jax.vmap(model.advance)(
             rollout.observation, rollout.action_mask, rollout.hidden
         )
         distribution.check_choices(vector_env.num_actions)
@@ -232,6 +238,7 @@ def _play(
         else:
             action_keys = jax.random.split(action_key, num_envs)
             action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
+        log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
         vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
 
         # Extra episodes have no row in the record; mode="drop" drops their results.
@@ -247,6 +254,8 @@ def _play(
             note(old.truncated, timestep.truncated),
             jax.tree.map(note, old.final_info, timestep.info),
             old.allowed & Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all(),
+            # Observations are seen in what the network makes of them.
+            old.finite & all_finite((value, log_prob, timestep.episode_return)),
         )
         counted = playing.episode < num_episodes
         return _Playing(

@@ -53,17 +53,17 @@ def examine(
 ) -> Health:
     """Checks an update, given the state after it, its rollout and the algorithm's metrics."""
     # Few kernels compile faster: parameters as one array, and sums that have each metric in them.
-    parameters = _finite(ravel_pytree(eqx.filter(state.model, eqx.is_inexact_array))[0])
+    parameters = all_finite(ravel_pytree(eqx.filter(state.model, eqx.is_inexact_array))[0])
     learned = (metrics[name].astype(jnp.float32) for name in state.totals.layout.learned)
     losses = jnp.isfinite(jnp.stack([jnp.float32(0), *learned]))
     allowed = Actions.of(num_actions).any_allowed(transitions.decision.action_mask).all()
-    reward = _finite(transitions.reward)
+    reward = all_finite(transitions.reward)
     true = jnp.array(True)
     health = Health(allowed, true, reward, losses, parameters)
     # Most of a rollout is observations, so they are checked only if something else is wrong.
     # The last observations of truncated episodes are seen only in their values.
     seen = transitions.decision.observation, state.rollout.observation, transitions.final_value
-    observation = jax.lax.cond(health.good, lambda _: true, _finite, seen)
+    observation = jax.lax.cond(health.good, lambda _: true, all_finite, seen)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
@@ -97,6 +97,16 @@ def describe_health(health: Health, state: TrainState, num_actions: NumActions) 
     )
 
 
+def describe_not_finite(model: Model) -> str:
+    """Returns the message for an evaluation in which something was not finite."""
+    if parameters := _not_finite(_parameters(model)):
+        return f"{len(parameters)} parameters are not finite (the first: {parameters[0]})"
+    return (
+        "an observation, a reward or what the network makes of them is not finite; look for where "
+        "the environment divides"
+    )
+
+
 def describe_empty_mask(num_actions: NumActions) -> str:
     """Returns the message for a mask that allowed no action."""
     actions = Actions.of(num_actions)
@@ -113,7 +123,8 @@ def _not_finite(named: dict[str, Array]) -> list[str]:
     return [name for name, x in named.items() if not np.isfinite(x).all()]
 
 
-def _finite(tree: ArrayTree) -> Bool[Array, ""]:
+def all_finite(tree: ArrayTree) -> Bool[Array, ""]:
+    """Whether all floats of a tree are finite."""
     finite = jnp.array(True)
     for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)):
         finite &= jnp.isfinite(leaf).all()

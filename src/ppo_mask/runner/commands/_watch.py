@@ -11,6 +11,7 @@ import numpy as np
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import Actions, host_env_in
 from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, name_action, page
+from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._evaluate import add_play, add_run
@@ -23,6 +24,7 @@ from ppo_mask.runner.commands._options import (
     tell,
     write,
 )
+from ppo_mask.training import describe_not_finite
 
 _FEW_ACTIONS, _TOP_ACTIONS = 12, 8
 
@@ -118,6 +120,8 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         state, timestep = take_step(step_key, state, chosen)
         step, action, rewards = step + 1, numbers, {"reward": float(timestep.reward)}
         return_ += rewards["reward"]
+        if not np.isfinite([decision.value, return_, *decision.probabilities]).all():
+            raise RunError(describe_not_finite(model))
         if timestep.terminated or timestep.truncated:
             end = "terminated" if timestep.terminated else "truncated"
         elif step == options.max_steps:

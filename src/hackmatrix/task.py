@@ -5,7 +5,6 @@ To train from a program of your own, pass :data:`TASK` and :data:`DEFAULTS` to
 """
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import PPO
-from ppo_mask.runner import LoggingSettings, RunConfig, Task, merge, read_values, setting
+from ppo_mask.runner import LoggingSettings, RunConfig, Task, setting
 from ppo_mask.training import Curriculum, Metric
 
 
@@ -193,23 +192,3 @@ DEFAULTS = RunConfig(
     logging=LoggingSettings(project="hackmatrix"),
 )
 """The default settings of a run."""
-
-
-def game_settings(stored: Mapping[str, Any], source: str) -> GameSettings:
-    """Reads the game's settings from the environment settings of a run.
-
-    Ignores settings that another program has added.
-
-    Args:
-        stored: plain values by name.
-        source: the name of the run, for errors.
-
-    Raises:
-        RunError: the settings belong to another environment, or a value is invalid.
-    """
-    if "undo_depth" not in stored:
-        has = ", ".join(stored) or "no settings"
-        raise RunError(f"{source} is not a HackMatrix run: its environment has {has}")
-    names = {field.name for field in dataclasses.fields(GameSettings)}
-    known = {name: value for name, value in stored.items() if name in names}
-    return merge(DEFAULTS, read_values(DEFAULTS, known, source)).environment

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from hackmatrix.play.agents import NETWORKS
+from hackmatrix.play.agents import load_agent
 from hackmatrix.play.export import export_policy
-from ppo_mask.checkpoints import expand_user, find_run, load_policy
+from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.runner.commands import add_command, add_folder, add_force, refuse_existing, write
 
@@ -17,7 +17,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help='a checkpoint, a run\'s folder, a URL of one, or "latest"',
+        help='a checkpoint, a run\'s folder, a URL of one, a saved policy, or "latest"',
     )
     parser.add_argument("out", type=expand_user, metavar="OUT.npz", help="the file to write")
     add_folder(parser)
@@ -28,7 +28,6 @@ def _run(options: argparse.Namespace) -> int:
     if Path(options.out).suffix != ".npz":
         raise RunError(f"the file to write must end in .npz, got {options.out}")
     refuse_existing([options.out], options.force)
-    run_dir, step = find_run(options.checkpoint, options.checkpoint_dir)
-    policy = load_policy(run_dir.checkpoint(step), NETWORKS)
-    write(options.out, export_policy(policy.model), options.force)
+    agent = load_agent(options.checkpoint, options.checkpoint_dir)
+    write(options.out, export_policy(agent.model), options.force)
     return 0

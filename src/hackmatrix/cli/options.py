@@ -16,7 +16,7 @@ def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
         nargs="*" if several else "?",
         default=[] if several else None,
         metavar="RUN",
-        help="a run's folder or a checkpoint in it, or a URL of one",
+        help="a run's folder or a checkpoint in it, a URL of one, or a saved policy",
     )
     add_latest(parser)
     parser.add_argument(

@@ -1,15 +1,14 @@
 """Policies that play: those that come with the package, and those of training runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardNetwork, BoardReader, FlatReader, PlayerCentered
 from hackmatrix.play.policies import SCRIPTED
-from hackmatrix.task import TASK, game_settings
-from ppo_mask.checkpoints import find_run, load_policy
+from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, as_model
-from ppo_mask.runner import did_you_mean
+from ppo_mask.runner import did_you_mean, load_run
 
 NETWORKS = (PlayerCentered, BoardReader, BoardNetwork, FlatReader)
 """The game's classes that a model may consist of, for :func:`load_policy`."""
@@ -62,28 +61,23 @@ def named_agent(name: str, *, sample: bool = False) -> Agent:
         hint = did_you_mean(name, POLICIES)
         raise RunError(f"there is no policy {name}{hint}; there are {', '.join(POLICIES)}")
     if name in TASK.policies:
-        model = load_policy(TASK.policies[name], NETWORKS).model
-        return Agent(name, model, not sample, game_for(model))
+        return replace(load_agent(name, sample=sample), name=name)
     return Agent(name, as_model(SCRIPTED[name]), False, HackMatrix())
 
 
-def load_agent(path: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:
-    """The policy of a checkpoint or, if ``path`` is a run, of its newest checkpoint.
+def load_agent(place: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:
+    """The policy of a run, a checkpoint, or a saved policy; see :func:`ppo_mask.runner.load_run`.
 
     Args:
-        path: a run or a checkpoint, as a path or URL. A run can also be given by its name in
-            ``checkpoints``. "latest" is the run there that was saved last.
-        checkpoints: the folder or URL with the runs that ``path`` can name.
+        place: what ``load_run`` takes.
+        checkpoints: the folder or URL with the runs that ``place`` can name.
         sample: whether the policy samples its actions instead of taking the likeliest.
 
     Raises:
-        RunError: there is no readable checkpoint, or the run trained in another environment.
+        RunError: there is no readable checkpoint, or it is of another program.
     """
-    run_dir, step = find_run(path, checkpoints)
-    checkpoint = run_dir.checkpoint(step)
-    stored = checkpoint.about["config"].get("environment", {})
-    game = game_settings(stored, f"run {run_dir.path}")
-    policy = load_policy(checkpoint, NETWORKS)
+    run = load_run(TASK, DEFAULTS, place, checkpoints)
+    name = run.run_dir.path.name if run.update is None else f"{run.run_dir.path.name}/{run.update}"
     # Without the run's limit of steps, as watching and evaluating have their own limits.
-    env = game_for(policy.model, game.undo_depth)
-    return Agent(f"{run_dir.path.name}/{checkpoint.step}", policy.model, not sample, env)
+    env = game_for(run.policy.model, run.config.environment.undo_depth)
+    return Agent(name, run.policy.model, not sample, env)

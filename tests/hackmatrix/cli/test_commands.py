@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import pytest
 import yaml
@@ -19,10 +20,8 @@ from hackmatrix.play.agents import load_agent
 from hackmatrix.play.replay import Decision, Frame
 from hackmatrix.render import scene
 from hackmatrix.rules.rewards import COMPONENTS
-from hackmatrix.task import GameSettings, game_settings
 from own_process import python
-from ppo_mask.checkpoints import RunDir, architecture_of, open_runs
-from ppo_mask.errors import RunError
+from ppo_mask.checkpoints import RunDir, architecture_of, open_runs, save_policy
 
 WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 
@@ -33,11 +32,16 @@ def run_folder(tmp_path_factory) -> Path:
     network = player_centered_mlp(8, 1, time_aware=True, key=jax.random.key(3))
     folder = RunDir(tmp_path_factory.mktemp("checkpoints") / "first")
     folder.path.mkdir()
-    config = {"environment": {"undo_depth": 9, "max_steps": 5}, "training": {"lr": 0.1}}
+    config = {
+        "environment": {"undo_depth": 9, "max_steps": 5, "time_aware": True},
+        "network": {"hidden_dim": 8, "num_layers": 1},
+        "algorithm": {"learning_rate": 0.1},
+    }
     folder.config.write_text(yaml.safe_dump(config))
     for update in (3, 7):
         description = {
             "config": config,
+            "algorithm": "PPO",
             "architecture": architecture_of(network),
             "versions": {"jax": "0.10"},
             "device": "1 x cpu",
@@ -106,13 +110,17 @@ def test_train_is_the_trainer_under_its_own_name(capsys):
     assert command(capsys, "train", "--undo-depth", "7")[0] == 2  # The game refuses it.
 
 
-def test_a_runs_game_settings_are_checked_and_others_left_out():
-    stored = {"undo_depth": 12, "of_another_program": 3}
-    assert game_settings(stored, "run a") == GameSettings(undo_depth=12)
-    with pytest.raises(RunError, match="run a is not a HackMatrix run: its environment has length"):
-        game_settings({"length": 3}, "run a")
-    with pytest.raises(RunError, match="run a: undo_depth must be a whole number"):
-        game_settings({"undo_depth": "deep"}, "run a")
+def test_a_saved_policy_plays_like_a_run(capsys, run_folder, tmp_path):
+    trained = load_agent(str(run_folder))
+    save_policy(trained.model, tmp_path / "mine")
+    agent = load_agent(str(tmp_path / "mine"))
+    assert agent.name == "mine"
+    assert bool(eqx.tree_equal(agent.model, trained.model))
+    few = ("--max-steps", "3")
+    code, shown, _ = command(capsys, "evaluate", tmp_path / "mine", "--episodes", "2", *few)
+    assert (code, "mine" in shown) == (0, True)
+    assert command(capsys, "watch", tmp_path / "mine", "--html", tmp_path / "a.html", *few)[0] == 0
+    assert command(capsys, "export", tmp_path / "mine", tmp_path / "a.npz")[0] == 0
 
 
 def test_a_run_plays_as_it_was_trained(run_folder):

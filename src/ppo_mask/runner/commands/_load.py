@@ -64,7 +64,8 @@ def load_run(
         task: the program's task.
         defaults: the program's defaults.
         place: the run's folder, name or URL; a checkpoint in a run; "latest"; or a policy from
-            ``save_policy``. For a saved policy, the defaults define the environment.
+            ``save_policy``, also by its name in ``task.policies``. For a saved policy, the defaults
+            define the environment.
         parent: the folder or URL to search for names and for "latest".
 
     Raises:
@@ -74,7 +75,7 @@ def load_run(
         ``run = load_run(task, defaults, "checkpoints/first")``, then
         ``pm.evaluate(run.policy, run.env, jax.random.key(0), 100)``.
     """
-    offered = task.offer(defaults)
+    offered, place = task.offer(defaults), str(task.policies.get(place, place))
     if is_saved_policy(place):
         config = resolve(offered)
         env, _ = make_parts(task, config)

@@ -92,7 +92,7 @@ class SomePlay(Dice):
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
-        self.agents.remove(["b", "c"][int(seed or 0) % 2])
+        self.agents.remove("bc"[(seed or 0) % 2])
 
 
 def test_who_does_not_take_part_has_no_seat():

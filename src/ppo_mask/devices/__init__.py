@@ -4,5 +4,6 @@
 :mod:`~ppo_mask.devices.processes` lets several processes train as one, and
 :mod:`~ppo_mask.devices.cpu` makes each CPU core a device, of those that
 :mod:`~ppo_mask.devices.containers` finds. :mod:`~ppo_mask.devices.platforms` raises a one-line
-error if JAX finds no device.
+error if JAX finds no device. :mod:`~ppo_mask.devices.interrupts` hears Ctrl+C while the main thread
+waits for compiled code.
 """

@@ -143,7 +143,7 @@ class Bad(Scripted):
 )
 def test_what_is_not_finite_is_no_result(name, value):
     model = pm.network_for(Scripted(), "mlp", hidden_dim=4, key=jax.random.key(0))
-    with pytest.raises(RunError, match=r"^an observation, a reward or what .* is not finite"):
+    with pytest.raises(RunError, match=r"^not finite: an observation, a reward, or what"):
         pm.evaluate(model, Bad(length=5, name=name, value=value), jax.random.key(0), 2)
 
 
@@ -152,5 +152,5 @@ def test_weights_that_are_not_finite_are_named(part):
     model = pm.network_for(Scripted(), "mlp", hidden_dim=4, key=jax.random.key(0))
     where = lambda model: getattr(model.network, part)[-1].bias  # noqa: E731
     model = eqx.tree_at(where, model, replace_fn=lambda x: x * jnp.nan)
-    with pytest.raises(RunError, match=rf"1 parameters .*the first: network.{part}.2.bias"):
+    with pytest.raises(RunError, match=rf"1 parameters .*first: network.{part}.2.bias"):
         pm.evaluate(model, Scripted(length=5), jax.random.key(0), 2)

@@ -255,7 +255,7 @@ PARTS = {
     "if in actor": ({"algorithm": Learner({"actor": if_on})}, f"actor of Learner {CHOICE}"),
     "actor of nothing": (
         {"algorithm": Learner({"actor": lambda x: None})},
-        "actor of Learner must return a Model, not a NoneType",
+        "actor of Learner fails: _actor: the result is None, not Model",
     ),
     "if in learn": ({"algorithm": Learner({"learn": if_on})}, f"learn of Learner {CHOICE}"),
     "if in a loss": ({"loss": lambda *x: if_on(x[1].advantage)}, f"the loss {CHOICE}"),

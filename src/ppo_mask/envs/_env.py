@@ -19,8 +19,8 @@ from ppo_mask.envs.actions import Action
 from ppo_mask.errors import ProtocolError, user_line
 from ppo_mask.jax_tools import (
     ArrayTree,
+    changes,
     describe_shapes,
-    differences,
     plain_dicts,
     rarely,
     strong_types,
@@ -274,7 +274,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:
     """Raises a ProtocolError that names the array whose type differs between reset and step."""
-    for name, was, is_ in sorted(differences(describe_shapes(reset), describe_shapes(step))):
+    for name, was, is_ in sorted(changes(reset, step)):
         raise ProtocolError(f"{what}{name} is {was} from reset but {is_} from step")
     if jax.tree.structure(reset) != jax.tree.structure(step):
         raise ProtocolError(f"{what} has another tree structure from reset than from step")

@@ -29,6 +29,7 @@ from ._rarely import one_for_all, rarely
 from ._trees import (
     ArrayTree,
     IntScalarLike,
+    changes,
     check_weights,
     describe_shapes,
     differences,
@@ -45,6 +46,7 @@ __all__ = [
     "ArrayTree",
     "IntScalarLike",
     "by_platform",
+    "changes",
     "check_types",
     "check_weights",
     "compile_for",

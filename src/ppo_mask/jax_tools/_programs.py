@@ -50,7 +50,7 @@ def jit_inline(function: Function) -> Function:
 def compile_for(tree: Any, function: Callable[..., Result]) -> Callable[..., Result]:
     """Compiles ``function(tree, *args)`` for one tree, and returns a function of ``args`` alone.
 
-    Calls take less time than those of ``equinox.filter_jit``, which flattens the tree in each call.
+    Calls take less time than those of ``equinox.filter_jit``, which splits the tree in each call.
     Trees that differ only in the values of their arrays share a program.
 
     Args:
@@ -64,19 +64,17 @@ def compile_for(tree: Any, function: Callable[..., Result]) -> Callable[..., Res
         >>> print(scale(3.0))
         [3. 3.]
     """
-    leaves, structure = jax.tree.flatten(tree)
-    is_array = [isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves]
-    rest = tuple(None if array else leaf for leaf, array in zip(leaves, is_array, strict=True))
-    arrays = [leaf for leaf, array in zip(leaves, is_array, strict=True) if array]
-    return functools.partial(_compiled(function, structure, rest), arrays)
+    parts = eqx.partition(tree, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
+    (arrays, of_arrays), (leaves, of_static) = map(jax.tree.flatten, parts)
+    # The keys are hashable, whatever the containers are; a list of arrays is flattened fast.
+    return functools.partial(_compiled(function, of_arrays, of_static, tuple(leaves)), arrays)
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(function: Callable[..., Any], structure: Any, rest: tuple[Any, ...]) -> Any:
+def _compiled(function: Callable[..., Any], of_arrays: Any, of_static: Any, leaves: Any) -> Any:
     def call(arrays: list[Any], *args: Any) -> Any:
-        given = iter(arrays)
-        leaves = [next(given) if leaf is None else leaf for leaf in rest]
-        return function(jax.tree.unflatten(structure, leaves), *args)
+        parts = jax.tree.unflatten(of_arrays, arrays), jax.tree.unflatten(of_static, leaves)
+        return function(eqx.combine(*parts), *args)
 
     return jax.jit(call)
 

@@ -46,6 +46,11 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[tu
             yield name, *words
 
 
+def changes(before: Any, after: Any) -> Iterator[tuple[str, str, str]]:
+    """Yields the :func:`differences` of the shapes and dtypes of two trees."""
+    return differences(describe_shapes(before), describe_shapes(after))
+
+
 def zeros_from_shapes(shapes: Any, *leading: int) -> ArrayTree:
     """Makes zeros of the given shapes and dtypes.
 

@@ -13,14 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.errors import RunError, reason_of
-from ppo_mask.jax_tools import (
-    ArrayTree,
-    describe_shapes,
-    differences,
-    mean_over_parts,
-    number_settings,
-    scan_until,
-)
+from ppo_mask.jax_tools import ArrayTree, changes, mean_over_parts, number_settings, scan_until
 from ppo_mask.networks import trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
 
@@ -64,8 +57,7 @@ def check_changes(who: str, what: str, before: Any, after: Any) -> None:
     Raises:
         WrongPart: it has; the message names an array that is of another shape or dtype.
     """
-    shapes = (describe_shapes(eqx.filter(x, eqx.is_array)) for x in (before, after))
-    for name, was, now in differences(*shapes):
+    for name, was, now in changes(*(eqx.filter(x, eqx.is_array) for x in (before, after))):
         raise WrongPart(
             f"{who} may change values alone of {what}: {name.lstrip('.') or 'it'} was {was}, and "
             f"is {now}"
@@ -177,11 +169,9 @@ def require_float32(model: Any) -> None:
     """
     for path, weight in jax.tree_util.tree_leaves_with_path(trainable(model)[0]):
         if weight.dtype != jnp.float32:
-            raise WrongPart(
-                f"{jax.tree_util.keystr(path, simple=True, separator='.')} is {weight.dtype}, and "
-                "weights must be float32: make the layers with dtype=jnp.float32 (the algorithm's "
-                'precision="bfloat16" rounds them for products alone)'
-            )
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            asked = "weights must be float32: make the layers with dtype=jnp.float32"
+            raise WrongPart(f"{name} is {weight.dtype}, and {asked}")
 
 
 def mean_over_steps(metrics: dict[str, Float[Array, " gradient_steps"]]) -> dict[str, Scalar]:

@@ -99,12 +99,10 @@ def describe_health(health: Health, state: TrainState, num_actions: NumActions) 
 
 def describe_not_finite(model: Model) -> str:
     """Returns the message for an evaluation in which something was not finite."""
+    what = "an observation, a reward, or what the network makes of them"
     if parameters := _not_finite(_parameters(model)):
-        return f"{len(parameters)} parameters are not finite (the first: {parameters[0]})"
-    return (
-        "an observation, a reward or what the network makes of them is not finite; look for where "
-        "the environment divides"
-    )
+        what = f"{len(parameters)} parameters (the first: {parameters[0]})"
+    return f"not finite: {what}"
 
 
 def describe_empty_mask(num_actions: NumActions) -> str:

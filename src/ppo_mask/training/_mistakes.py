@@ -17,13 +17,7 @@ from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import RunError, reason_of, short_tracebacks
 from ppo_mask.jax_tools import describe_shapes
-from ppo_mask.networks import (
-    AbstractRecurrentActorCritic,
-    MaskedCategorical,
-    MaskedMultiCategorical,
-    Model,
-    static_fields,
-)
+from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, Model, static_fields
 from ppo_mask.training._metrics import Metric
 
 if TYPE_CHECKING:
@@ -95,8 +89,9 @@ def _check_model(model: Model, shapes: Shapes, num_actions: NumActions) -> None:
 
 def _outputs(model: Model, observation: Any, mask: Any) -> Any:
     """Returns a list of the first hidden state, empty without one, and what the network gives."""
-    inputs, network = model.inputs(model.reader.features(observation)), model.network
-    if not isinstance(network, AbstractRecurrentActorCritic):
+    network: Any = model.network
+    inputs = model.inputs(model.reader.features(observation))
+    if not hasattr(network, "initial_hidden"):
         return [], network(inputs, mask)
     hidden = network.initial_hidden()
     return [hidden], network.advance(inputs, mask, hidden)

@@ -25,14 +25,7 @@ from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_n
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._gradients import (
-    WrongPart,
-    check_changes,
-    naming,
-    numbers,
-    parts_of,
-    require_float32,
-)
+from ppo_mask.training._gradients import check_changes, naming, numbers, parts_of, require_float32
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
@@ -325,11 +318,8 @@ class Trainer(eqx.Module):
             env = self._vector_env(at, memory)
         with naming("the schedule"):
             algorithm = self._scheduled(at)
-        name = type(algorithm).__name__
-        with naming(f"actor of {name}"):
-            actor: Any = algorithm.actor(state.model, state.own, at)
-        if not isinstance(actor, Model):
-            raise WrongPart(f"actor of {name} must return a Model, not a {type(actor).__name__}")
+        with naming(f"actor of {type(algorithm).__name__}"):
+            actor = _actor(algorithm, state, at)
 
         rollout, transitions = collect(
             env,
@@ -342,7 +332,7 @@ class Trainer(eqx.Module):
         )
         last_value = bootstrap_values(actor, rollout, self.mesh)
         at = at._replace(key=learn_key)
-        with naming(f"learn of {name}"):
+        with naming(f"learn of {type(algorithm).__name__}"):
             result = algorithm.learn(
                 state.model, state.own, state.rollout, transitions, last_value, at
             )
@@ -388,6 +378,10 @@ class Trainer(eqx.Module):
             names = eqx.filter_eval_shape(lambda state: alone._learn(state, zero)[-1], begin(()))
         check_learned_names(names)
         return strongly_typed(begin(names))
+
+
+def _actor(algorithm: AbstractAlgorithm, state: TrainState, at: At) -> Model:
+    return algorithm.actor(state.model, state.own, at)
 
 
 @eqx.filter_jit

@@ -141,7 +141,7 @@ def test_a_process_that_was_overtaken_overwrites_nothing_and_what_it_did_is_kept
     assert remote() == in_bucket
     ours = contents(RunDir(machine / "run"))
     # The bucket counts; but nobody else has what goes further.
-    assert open_runs(URL).pull("run").steps()[-1] == 9
+    assert open_runs(URL).run("run").pull().steps()[-1] == 9
     assert "was continued without" in capsys.readouterr().err
     assert remote() == in_bucket
     (aside,) = (path for path in machine.iterdir() if path.name != "run")
@@ -220,7 +220,7 @@ def test_a_run_may_be_fetched_while_it_is_trained(
     bucket = open_runs(URL)
     with monkeypatch.context() as patch:
         intercept(patch, ("get_file",), train_on)
-        fetched = bucket.pull("run")
+        fetched = bucket.run("run").pull()
     assert fetched.steps()[-1] == 12
     assert contents(fetched) == contents(RunDir(machine / "run"))
     assert [path.name for path in elsewhere.iterdir()] == ["run"]
@@ -245,7 +245,7 @@ def test_a_run_in_a_bucket_is_resumed_elsewhere(
     if more:
         copy = RunDir(tmp_path / "elsewhere" / "copy")
     else:
-        copy = open_runs(new).pull("run")
+        copy = open_runs(new).run("run").pull()
         assert copied("run", new)[-1] == 12
     assert_same_run(copy, uninterrupted)
     # Given again, the place is that of the run.
@@ -348,7 +348,7 @@ def test_damage_in_a_bucket_is_one_line(machine: Path) -> None:
     for damage in (lambda: store.pipe_file(path, b"else"), lambda: store.rm_file(path)):
         set_objects(whole)
         damage()
-        folder = open_runs(URL).pull("run")
+        folder = open_runs(URL).run("run").pull()
         with pytest.raises(RunError, match=r"^checkpoint \S+/4 is damaged: [^\n]+$"):
             folder.checkpoint(4).arrays()
         shutil.rmtree(machine)
@@ -360,7 +360,7 @@ def test_objects_that_would_be_outside_of_the_folder_are_not_fetched(machine: Pa
     for name in ("../outside", "/outside", "a/../../outside", "folder/"):
         MemoryFileSystem.store[f"/bucket/runs/run/{name}"] = MemoryFile(data=b"x")
     shutil.rmtree(machine)
-    folder = open_runs(URL).pull("run")
+    folder = open_runs(URL).run("run").pull()
     there.pop("writer")
     assert contents(folder) == there
     assert [path.name for path in machine.iterdir()] == ["run"]

@@ -154,7 +154,7 @@ def test_in_a_bucket(tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPa
             if remote():
                 with monkeypatch.context() as patch:
                     shutil.rmtree(use_machine(patch, tmp_path / "two"), ignore_errors=True)
-                    there = open_runs(URL).pull("run")
+                    there = open_runs(URL).run("run").pull()
                 steps = there.steps()
                 assert_whole(there)
                 # All of before, all of now, or on the way: what is dropped goes from the end, what

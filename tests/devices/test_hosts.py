@@ -63,7 +63,7 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     latest = ("--resume", "latest", "--checkpoint-dir", str(bucket.url))
     ((first, _), _) = finish(start(*latest, *updates(12), disks=tmp_path / "two"))
     assert ", from update 8\n" in first
-    assert_same_run(RunDir(bucket.pull(name)), whole)
+    assert_same_run(bucket.run(name).pull(), whole)
     shutil.rmtree(tmp_path / "bucket" / "runs" / name / "checkpoints" / "12")
     ((first, _), _) = finish(start(*latest, *updates(12), disks=tmp_path / "two"))
     assert "nothing to do" in first
@@ -76,7 +76,7 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
     both[1].send_signal(signal.SIGTERM)
     finish(both, 128 + signal.SIGTERM)
     stopped_at = bucket.steps(name)[-1]
-    last = log(RunDir(bucket.pull(name)))[-1]["update"]
+    last = log(bucket.run(name).pull())[-1]["update"]
     assert last == stopped_at // 2 * 2  # It may have stopped between two log lines.
 
 

@@ -19,7 +19,6 @@ from ._runs import (
     expand_user,
     find_run,
     is_url,
-    local_path,
     open_runs,
 )
 
@@ -39,7 +38,6 @@ __all__ = [
     "is_url",
     "load_policy",
     "load_weights",
-    "local_path",
     "named_arrays",
     "open_runs",
     "save_policy",

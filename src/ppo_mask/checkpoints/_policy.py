@@ -15,7 +15,7 @@ from ppo_mask.checkpoints._architecture import (
 )
 from ppo_mask.checkpoints._checkpoint import DESCRIPTION, Checkpoint
 from ppo_mask.checkpoints._run_dir import RunDir
-from ppo_mask.checkpoints._runs import expand_user, is_url, local_path
+from ppo_mask.checkpoints._runs import expand_user, find_run, is_url, known_path
 from ppo_mask.errors import RunError, first_line
 from ppo_mask.networks import (
     ArrayReader,
@@ -157,9 +157,11 @@ def _checkpoint_of(path: str | Path | Checkpoint) -> Checkpoint:
     """Returns the checkpoint to load; for a run, the newest checkpoint."""
     if isinstance(path, Checkpoint):
         return path
-    path = local_path(str(path))
-    run = RunDir(path)
-    return run.checkpoint() if run.config.is_file() else Checkpoint.read(path)
+    if is_url(str(path)):
+        run, step = find_run(str(path), "")
+        return run.checkpoint(step)
+    run = RunDir(known_path(str(path)))
+    return run.checkpoint() if run.config.is_file() else Checkpoint.read(run.path)
 
 
 def _words(architecture: Any) -> str:

@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -16,7 +16,7 @@ from ppo_mask.checkpoints._checkpoint import (
     steps_in,
 )
 from ppo_mask.checkpoints._files import write_whole
-from ppo_mask.checkpoints._lock import LOCK, hold
+from ppo_mask.checkpoints._lock import LOCK
 from ppo_mask.checkpoints._mirror import CHECKPOINTS, CONFIG, Mirror
 from ppo_mask.devices.processes import is_process_0
 from ppo_mask.errors import RunError, check_at_least, warn
@@ -31,6 +31,14 @@ class RunDir:
         path: the folder; the first save makes it.
         mirror: the copy in a bucket; None for none.
         keep: the number of newest checkpoints to keep, besides the checkpoint with the best score.
+
+    Attributes:
+        path: the folder, as an absolute path.
+        mirror: the copy in a bucket, or None.
+        config: the file of the settings, with all defaults filled in.
+        metrics: the log as JSON lines.
+        tensorboard: the folder of TensorBoard's event files.
+        profile: the folder of the profiler's traces.
 
     Example:
         >>> import tempfile
@@ -50,6 +58,8 @@ class RunDir:
         check_at_least(1, keep=int(keep))
         self.path = Path(path).absolute()
         self.mirror = mirror
+        self.config, self.metrics = self.path / CONFIG, self.path / "metrics.jsonl"
+        self.tensorboard, self.profile = self.path / "tensorboard", self.path / "profile"
         self._keep = int(keep)
         self._read: dict[int, Checkpoint] = {}
 
@@ -60,26 +70,6 @@ class RunDir:
     def place(self) -> str:
         """The URL of the copy in a bucket or, without one, the folder's path."""
         return str(self.path) if self.mirror is None else self.mirror.url
-
-    @property
-    def config(self) -> Path:
-        """The settings, with all defaults filled in."""
-        return self.path / CONFIG
-
-    @property
-    def metrics(self) -> Path:
-        """The log as JSON lines."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's event files."""
-        return self.path / "tensorboard"
-
-    @property
-    def profile(self) -> Path:
-        """The folder of the profiler's traces."""
-        return self.path / "profile"
 
     @property
     def is_empty(self) -> bool:
@@ -161,6 +151,16 @@ class RunDir:
             self._prune()
         return written
 
+    def pull(self) -> "RunDir":
+        """Brings the folder up to date with its copy in a bucket, if there is one; returns itself.
+
+        Raises:
+            RunError: the bucket cannot be reached, or has no such run.
+        """
+        if self.mirror is not None:
+            self.mirror.pull(self.path)
+        return self
+
     def push(self) -> None:
         """Brings the copy in a bucket up to date, if there is one.
 
@@ -194,10 +194,6 @@ class RunDir:
             RunError: the file cannot be written.
         """
         write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
-
-    def hold(self) -> AbstractContextManager[None]:
-        """Keeps other processes and threads from training the run; see :func:`hold`."""
-        return hold(self.path)
 
     def fork(self, step: int, copy: "RunDir") -> None:
         """Copies the run up to one of its checkpoints; a kill leaves a whole copy or no copy.

@@ -69,15 +69,7 @@ class Runs:
         if not ages:
             where = self.folder if self.bucket is None else self.bucket.url
             raise RunError(f"there is no run with a checkpoint in {where}")
-        return self._pulled(max(ages, key=lambda run: (ages[run], run.path)))
-
-    def pull(self, name: str) -> RunDir:
-        """Returns a run, whose local folder is updated from the bucket if there is one.
-
-        Raises:
-            RunError: the bucket has no such run.
-        """
-        return self._pulled(self.run(name))
+        return max(ages, key=lambda run: (ages[run], run.path)).pull()
 
     def check_new(self, name: str) -> None:
         """Checks that no run has this name, except a local run without a checkpoint.
@@ -152,12 +144,6 @@ class Runs:
                 shutil.rmtree(path)
             raise
 
-    @staticmethod
-    def _pulled(run: RunDir) -> RunDir:
-        if run.mirror is not None:
-            run.mirror.pull(run.path)
-        return run
-
 
 def is_url(place: str) -> bool:
     """Whether a place is a URL, not a local path."""
@@ -172,22 +158,10 @@ def open_runs(place: str) -> Runs:
             system refuses the path.
     """
     if not is_url(place):
-        return Runs(_known_path(place).absolute())
+        return Runs(known_path(place).absolute())
     bucket, parts = open_bucket(place)
     folder = (cache_folder() / "runs" if is_process_0() else _scratch()).joinpath(*parts)
     return Runs(folder, bucket)
-
-
-def local_path(place: str) -> Path:
-    """Returns the local path of a run or checkpoint, after a download if ``place`` is a URL.
-
-    Raises:
-        RunError: the URL cannot be reached, or has no intact run; or the system refuses the path.
-    """
-    if not is_url(place):
-        return _known_path(place)
-    run, step = _pull(place)
-    return run.path if step is None else run.checkpoint(step).path
 
 
 def find_run(place: str, parent: str) -> tuple[RunDir, int | None]:
@@ -202,16 +176,16 @@ def find_run(place: str, parent: str) -> tuple[RunDir, int | None]:
         The run, and the step if ``place`` is that of a checkpoint.
 
     Raises:
-        RunError: there is no such run or checkpoint; or see :func:`local_path`.
+        RunError: there is no such run or checkpoint; or see :func:`known_path`.
     """
     if place == LATEST:
         return open_runs(parent).newest(), None
     if is_url(place):
         return _pull(place)
     if _may_be_a_name(place) and place in (known := open_runs(parent)).names():
-        run = known.pull(place)
+        run = known.run(place).pull()
     else:
-        run = RunDir(_known_path(place))
+        run = RunDir(known_path(place))
     above = RunDir(run.path.parent.parent)
     if run.config.is_file():
         return run, None
@@ -278,7 +252,7 @@ def _may_be_a_name(place: str) -> bool:
     return Path(place).name == place and not os.path.exists(place)
 
 
-def _known_path(place: str) -> Path:
+def known_path(place: str) -> Path:
     """Returns the path after checking that the system accepts it; no file needs to exist there."""
     path = Path(expand_user(place))
     try:
@@ -303,7 +277,7 @@ def _pull(url: str) -> tuple[RunDir, int | None]:
     parts = re.fullmatch(r"([^:]+:///?[^/]+.*?)/([^/]+)(?:/checkpoints/(\d+))?/*", url)
     if parts is None:
         raise RunError(f"{url} is not the URL of a run, such as gs://bucket/runs/NAME")
-    run = open_runs(parts[1]).pull(parts[2])
+    run = open_runs(parts[1]).run(parts[2]).pull()
     if parts[3] is None:
         return run, None
     steps = run.steps()

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, log_in, print_banner
-from ppo_mask.checkpoints import RunDir, architecture_of, cache_folder
+from ppo_mask.checkpoints import RunDir, architecture_of, cache_folder, hold
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import (
     HEARTBEAT_SECONDS,
@@ -261,7 +261,7 @@ def _opened(
     else:
         run_dirs = [old]
     for run_dir in run_dirs:
-        held.enter_context(run_dir.hold())
+        held.enter_context(hold(run_dir.path))
     if old in run_dirs:
         steps = old.steps()
         if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):

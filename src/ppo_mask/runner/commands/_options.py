@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ppo_mask.checkpoints import RunDir, expand_user, find_run, is_url, local_path, write_whole
+from ppo_mask.checkpoints import RunDir, expand_user, find_run, write_whole
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_os_error, first_line
 from ppo_mask.runner._settings import MAX_SEED
@@ -103,8 +103,8 @@ def add_folder(parser: argparse.ArgumentParser) -> None:
 def run_folders(places: Sequence[str], parent: str) -> list[RunDir]:
     """Finds runs, which may have no checkpoint; see :func:`find_run`."""
     return [
-        RunDir(local_path(place))
-        if is_url(place) or os.path.isdir(os.path.expanduser(place))
+        RunDir(expand_user(place))
+        if os.path.isdir(os.path.expanduser(place))
         else find_run(place, parent)[0]
         for place in places
     ]

@@ -11,7 +11,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import TypeCheckError
 
 from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
 from ppo_mask.envs.actions import Actions, NumActions
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 else:
     Env = Any  # Checked by require_env, with errors that suggest a fix.
 
-_OF_TRACING = TypeError, ValueError, LookupError, AttributeError, NameError, TypeCheckError
-_OF_NETWORKS = *_OF_TRACING, RuntimeError  # As of equinox.nn.Dropout without a key.
+# A RuntimeError is of equinox.nn.Dropout without a key, for example.
+_OF_TRACING = TypeError, ValueError, LookupError, AttributeError, NameError, RuntimeError
 
 
 @contextmanager
@@ -40,7 +39,7 @@ def explained(
     with short_tracebacks():
         try:
             yield
-        except _OF_NETWORKS as error:
+        except _OF_TRACING as error:
             if not isinstance(error, RuntimeError) or type(error) is RuntimeError:
                 _find_mistake(env, model, metrics)
             raise error
@@ -65,7 +64,7 @@ def _check_model(model: Model, shapes: Shapes, num_actions: NumActions) -> None:
     given = f"observation {_words(timestep.observation)}, action_mask {_words(mask)}"
     try:
         hidden, result = eqx.filter_eval_shape(_outputs, model, timestep.observation, mask)
-    except _OF_NETWORKS as error:
+    except _OF_TRACING as error:
         reason = reason_of(error)
         _refuse_model(model, f"cannot be called with the environment's {given}: {reason}", error)
     actions = Actions.of(num_actions)

@@ -25,7 +25,7 @@ from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_n
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._gradients import check_changes, naming, numbers, parts_of, require_float32
+from ppo_mask.training._gradients import check_changes, naming, numbers, parts_of
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
@@ -355,7 +355,6 @@ class Trainer(eqx.Module):
 
     def first_state(self, model: Model, key: Key[Array, ""]) -> TrainState:
         """Makes the first state of a run; see :meth:`init`, which compiles this method."""
-        require_float32(model)
         reset_key, run_key, init_key = jax.random.split(key, 3)
         zero = jnp.int32(0)
         with naming("the curriculum"):

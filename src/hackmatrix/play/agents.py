@@ -1,11 +1,12 @@
 """Policies that play: those that come with the package, and those of training runs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.networks import BoardNetwork, BoardReader, FlatReader, PlayerCentered
 from hackmatrix.play.policies import SCRIPTED
 from hackmatrix.task import DEFAULTS, TASK
+from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, as_model
 from ppo_mask.runner import did_you_mean, load_run
@@ -61,7 +62,9 @@ def named_agent(name: str, *, sample: bool = False) -> Agent:
         hint = did_you_mean(name, POLICIES)
         raise RunError(f"there is no policy {name}{hint}; there are {', '.join(POLICIES)}")
     if name in TASK.policies:
-        return replace(load_agent(name, sample=sample), name=name)
+        # Faster than `load_run`, which makes all networks of the task to know their classes.
+        model = load_policy(TASK.policies[name], NETWORKS).model
+        return Agent(name, model, not sample, game_for(model))
     return Agent(name, as_model(SCRIPTED[name]), False, HackMatrix())
 
 

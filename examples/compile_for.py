@@ -69,11 +69,13 @@ def devices_of(name: str) -> list[Any]:
     jax.config.update("jax_enable_compilation_cache", False)  # Only a device could load from it.
     try:
         if gpu is not None:
-            options = {"topology": f"1x1x{gpu[2] or 1}", "target_config": describe_gpu(gpu[1])}
-            return list(topologies.get_topology_desc(name, "cuda", **options).devices)
+            of_gpu = {"topology": f"1x1x{gpu[2] or 1}", "target_config": describe_gpu(gpu[1])}
+            return list(topologies.get_topology_desc(name, "cuda", **of_gpu).devices)
         os.environ.update(LIBTPU)
         kind, _, shape = TPUS[name].partition(":")
-        options = {"chip_config_name": "megacore"} if kind == "v4" else {}  # One device a chip.
+        options: Any = (
+            {"chip_config_name": "megacore"} if kind == "v4" else {}
+        )  # One device a chip.
         if kind in ("v5e", "v6e"):  # All chips are on one host.
             options = {"chips_per_host_bounds": [*map(int, shape.split("x")), 1]}
         return list(topologies.get_topology_desc(TPUS[name], "tpu", **options).devices)
@@ -139,8 +141,8 @@ def main(arguments: list[str]) -> None:
     }
     sizes = ", ".join(f"{part} {size / 2**20:.2f}" for part, size in parts.items())
     print(f"memory of each device: {sum(parts.values()) / 2**20:.2f} MiB ({sizes})")
-    for kind, sizes in sorted(collectives(compiled.as_text()).items()):
-        print(f"{kind}: {len(sizes)} in the program, the largest of {max(sizes):,} bytes")
+    for kind, sent in sorted(collectives(compiled.as_text()).items()):
+        print(f"{kind}: {len(sent)} in the program, the largest of {max(sent):,} bytes")
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def features(observation: Array) -> Array:
         if on_board(r, c) and entities[r, c]:
             targets[n] = grid[r, c, TARGET]
     distance = (min(around) + 1) / 10 if min(around) < CELLS else 0
-    parts = [player, rolled, programs, targets, edges, ways, [distance]]
+    parts = [player, rolled, programs, targets, edges, ways, np.array([distance])]
     return np.concatenate([np.ravel(part) for part in parts]).astype(np.float32)
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,49 @@ def test_every_block_runs(page: Path, tmp_path: Path) -> None:
             steps.append(("python", text))
     if steps:
         run([sys.executable, page_runner.__file__], tmp_path, json.dumps(steps))
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all Python programs of the docs, the examples, and one with types."""
+    folder = shutil.copytree(ROOT / "examples", tmp_path_factory.mktemp("typed") / "programs")
+    shutil.copy(ROOT / "tests" / "support" / "typed.py", folder / "typed.py")
+    for page in PAGES:
+        for n, (language, text) in enumerate(blocks(page) if page != DRAWINGS else ()):
+            if language == "python":
+                file = re.match(r"# (\w+\.py)", text)
+                path = folder / (file[1] if file else f"{page.stem}_{n}.py")
+                assert not path.exists(), path
+                path.write_text(text)
+    return folder
+
+
+CHECKERS = {
+    "pyright": ["--pythonpath", sys.executable],  # In its default mode: there is no configuration.
+    "mypy": ["--check-untyped-defs", "--ignore-missing-imports"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checkers_accept_all_programs(checker: str, programs: Path) -> None:
+    pytest.importorskip(checker)
+    absent = [x for name in LIBRARIES for x in LIBRARIES[name] if not importlib.util.find_spec(x)]
+    left_out = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(absent) or '-'})", re.MULTILINE)
+    files = [x.name for x in programs.glob("*.py") if not left_out.search(x.read_text())]
+    command = [sys.executable, "-m", checker, *CHECKERS[checker], *sorted(files)]
+    done = subprocess.run(command, cwd=programs, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checkers_find_a_name_that_is_not_there(checker: str, tmp_path: Path) -> None:
+    pytest.importorskip(checker)
+    (tmp_path / "typo.py").write_text("import ppo_mask as pm\n\nprint(pm.Trainr)\n")
+    command = [sys.executable, "-m", checker, *CHECKERS[checker], "typo.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("Trainr")) == (1, 1), done.stdout
 
 
 def commands() -> list[tuple[str, list[str]]]:

@@ -86,6 +86,23 @@ if TYPE_CHECKING:
 
     __version__: str
 
+else:  # For type checkers, any name would be there.
+
+    def __getattr__(name: str) -> Any:
+        # JAX alone takes longer to import than all of this package's other dependencies: a program
+        # that only asks for the version, or prints --help, should not wait for it.
+        if name in (*_ROOMS_OF_THE_FACE, *_OTHER_ROOMS):
+            return importlib.import_module(f"{__name__}.{name}")
+        if name == "__version__":
+            return version("ppo-mask")
+        if name in __all__:
+            for room in map(__getattr__, _ROOMS_OF_THE_FACE):
+                if name in room.__all__:
+                    globals()[name] = getattr(room, name)  # Later accesses skip this function.
+                    return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 # The subpackages whose names are re-exported here, in order of import time, fastest first.
 _ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "training", "ppo", "checkpoints")
 _OTHER_ROOMS = ("acting", "adapters", "callbacks", "devices", "runner")
@@ -133,21 +150,6 @@ __all__ = [
     "save_policy",
     "training",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # JAX alone takes longer to import than all of this package's other dependencies: a program
-    # that only asks for the version, or prints --help, should not wait for it.
-    if name in (*_ROOMS_OF_THE_FACE, *_OTHER_ROOMS):
-        return importlib.import_module(f"{__name__}.{name}")
-    if name == "__version__":
-        return version("ppo-mask")
-    if name in __all__:
-        for room in map(__getattr__, _ROOMS_OF_THE_FACE):
-            if name in room.__all__:
-                globals()[name] = getattr(room, name)  # Later accesses skip this function.
-                return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

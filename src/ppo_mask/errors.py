@@ -1,6 +1,5 @@
 """One-line errors and warnings."""
 
-import errno
 import inspect
 import os
 import sys
@@ -119,11 +118,11 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def describe_os_error(error: OSError) -> str:
-    """Describes an OSError in one line: the file or the kind of error, and the reason."""
+def describe_error(error: BaseException) -> str:
+    """Describes an error in one line; one of the system with the file, or the user's line."""
+    if not isinstance(error, OSError):
+        return first_line(error)
     reason = error.strerror or first_line(error)
     if error.filename is not None:
         return f"cannot use {os.fsdecode(error.filename)}: {reason}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # Of a file that is open.
-        return f"cannot write: {reason}"
-    return f"{type(error).__name__}: {reason}{user_line(error.__traceback__)}"
+    return f"{reason}{user_line(error.__traceback__)}"

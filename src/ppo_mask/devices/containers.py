@@ -10,12 +10,10 @@ _ROOT = Path("/sys/fs/cgroup")
 
 def core_limit() -> float:
     """Returns how many cores' time this process may use; infinite without a limit."""
-    quotas = [math.inf]
-    for group in _groups("cpu"):
-        words = _read(group, "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us").split()
-        if words and words[0] not in ("max", "-1"):
-            quotas.append(int(words[0]) / int(words[1]))
-    return min(quotas)
+    names = "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"
+    pairs = (_read(group, *names).split() for group in _groups("cpu"))
+    quotas = [int(x[0]) / int(x[1]) for x in pairs if x and x[0] not in ("max", "-1")]
+    return min(quotas, default=math.inf)
 
 
 def free_memory() -> float:

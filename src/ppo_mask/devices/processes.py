@@ -48,14 +48,13 @@ def connect(wanted: bool | None) -> bool:
         return True
     if wanted is False or (wanted is None and not _expected()):
         return False
-    by_hand = [name for name in (_NUMBER, _COUNT) if name in os.environ]
+    by_hand = {name: _number_in(name) for name in (_NUMBER, _COUNT) if name in os.environ}
     if len(by_hand) == 1 or (by_hand and _ADDRESS not in os.environ):
         raise RunError(f"{_ADDRESS}, {_COUNT} and {_NUMBER} go together: set all three or none")
-    numbers = {name: _number_in(name) for name in by_hand}
     try:
         jax.distributed.initialize(
-            num_processes=numbers.get(_COUNT),
-            process_id=numbers.get(_NUMBER),
+            num_processes=by_hand.get(_COUNT),
+            process_id=by_hand.get(_NUMBER),
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
     except Exception as error:  # Of any kind, since JAX trusts the variables of a cluster.

@@ -7,8 +7,8 @@ batching and episode statistics.
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, cast, final
 
 import equinox as eqx
 import jax
@@ -128,6 +128,18 @@ class TimeStep(eqx.Module):
     truncated: Bool[Array, ""] = eqx.field(converter=_as_flag("truncated"))
     info: dict[str, Array] = eqx.field(converter=_as_tree("info"))
 
+    if TYPE_CHECKING:  # Mypy knows no converters.
+
+        def __init__(
+            self,
+            observation: Any,
+            action_mask: _Given,
+            reward: _Given,
+            terminated: _Given,
+            truncated: _Given,
+            info: Mapping[str, _Given],
+        ) -> None: ...
+
 
 @final
 @dataclasses.dataclass(frozen=True)
@@ -209,8 +221,12 @@ class AbstractEnv(eqx.Module, Generic[State]):
         1 1.0 [ True  True]
     """
 
-    # A NumActions. Typed as Any, so that type checkers let an environment narrow it.
-    num_actions: eqx.AbstractVar[Any]
+    if TYPE_CHECKING:
+        # A NumActions. Typed as Any, so that type checkers let an environment narrow it; and as no
+        # field, which they would count before all fields of an environment.
+        num_actions = cast(Any, None)
+    else:
+        num_actions: eqx.AbstractVar[Any]
 
     @abstractmethod
     def reset(self, key: Key[Array, ""]) -> tuple[State, TimeStep]:

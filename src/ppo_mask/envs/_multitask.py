@@ -1,7 +1,7 @@
 """One policy for several environments."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -48,7 +48,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         1
     """
 
-    envs: tuple[AbstractEnv[Any], ...] = eqx.field(converter=tuple)
+    envs: Sequence[AbstractEnv[Any]] = eqx.field(converter=lambda envs: tuple(envs))
     weights: Float[Array, " tasks"] | None = None
     num_actions: NumActions = eqx.field(static=True, init=False)
 

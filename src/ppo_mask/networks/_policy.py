@@ -49,7 +49,10 @@ class Policy(eqx.Module):
             network.
     """
 
-    model: Model = eqx.field(converter=lambda given: as_model(given))
+    model: Model
+
+    def __init__(self, model: ModelLike) -> None:
+        self.model = as_model(model)
 
     def __check_init__(self) -> None:
         # Equinox makes a new module of a method at each access, which takes as long as an action.

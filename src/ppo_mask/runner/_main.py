@@ -30,7 +30,7 @@ from ppo_mask.devices.processes import (
 )
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv, host_env_in
-from ppo_mask.errors import RunError, describe_os_error
+from ppo_mask.errors import RunError, describe_error
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
@@ -106,15 +106,9 @@ def main(
             plan = make_plan(task.offer(defaults), words, description, prog, task.presets)
             enable_compilation_cache()
             reason = execute(task, plan)
-        except RunError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        except TrainingError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        except OSError as error:
-            print(f"error: {describe_os_error(error)}", file=sys.stderr)
-            return 2 if plan is None else 1
+        except (RunError, TrainingError, OSError) as error:
+            print(f"error: {describe_error(error)}", file=sys.stderr)
+            return 2 if plan is None or isinstance(error, RunError) else 1
         except KeyboardInterrupt:
             return 128 + signal.SIGINT
         return 128 + signal.Signals[reason] if reason in signal.Signals.__members__ else 0

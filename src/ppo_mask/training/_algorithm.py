@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import abstractmethod
-from typing import Any, ClassVar, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -69,8 +69,12 @@ class AbstractAlgorithm(eqx.Module):
         logged_last: names of metrics of which a log line has the last value, not the mean.
     """
 
-    num_envs: eqx.AbstractVar[int]
-    num_steps: eqx.AbstractVar[int]
+    if TYPE_CHECKING:
+        # Not as fields, which type checkers would count before all fields of an algorithm.
+        num_envs, num_steps = 0, 0
+    else:
+        num_envs: eqx.AbstractVar[int]
+        num_steps: eqx.AbstractVar[int]
     keeps_next: ClassVar[bool] = False
     logged_last: ClassVar[tuple[str, ...]] = ("lr",)
 

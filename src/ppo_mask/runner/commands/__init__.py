@@ -15,7 +15,6 @@ from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 
 from ._compare import add_compare
-from ._curves import PLOTTED
 from ._evaluate import add_evaluate
 from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
@@ -40,7 +39,6 @@ from ._watch import add_watch
 
 __all__ = [
     "MAX_SEED",
-    "PLOTTED",
     "CommandParser",
     "TrainedRun",
     "add_command",

@@ -15,7 +15,7 @@ import jax
 
 from ppo_mask.checkpoints import RunDir, expand_user, find_run, write_whole
 from ppo_mask.devices.platforms import require_platform
-from ppo_mask.errors import RunError, describe_os_error, first_line
+from ppo_mask.errors import RunError, describe_error
 from ppo_mask.runner._settings import MAX_SEED
 from ppo_mask.training import MAX_COUNT
 
@@ -47,20 +47,14 @@ def run_commands(
         code = options.call(options)
         print(end="", flush=True)
         return code
-    except RunError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # The reader of the output has closed it, as `head` does.
         _flush_or_drop()
         return 128 + signal.SIGPIPE
-    except OSError as error:
+    except (RunError, OSError, jax.errors.JaxRuntimeError) as error:  # JAX's: out of memory.
         _flush_or_drop()
-        print(f"error: {describe_os_error(error)}", file=sys.stderr)
-        return 2
-    except jax.errors.JaxRuntimeError as error:  # Mostly out of memory.
-        print(f"error: {first_line(error)}", file=sys.stderr)
+        print(f"error: {describe_error(error)}", file=sys.stderr)
         return 2
 
 

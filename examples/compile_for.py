@@ -73,9 +73,8 @@ def devices_of(name: str) -> list[Any]:
             return list(topologies.get_topology_desc(name, "cuda", **of_gpu).devices)
         os.environ.update(LIBTPU)
         kind, _, shape = TPUS[name].partition(":")
-        options: Any = (
-            {"chip_config_name": "megacore"} if kind == "v4" else {}
-        )  # One device a chip.
+        # One device a chip.
+        options: Any = {"chip_config_name": "megacore"} if kind == "v4" else {}
         if kind in ("v5e", "v6e"):  # All chips are on one host.
             options = {"chips_per_host_bounds": [*map(int, shape.split("x")), 1]}
         return list(topologies.get_topology_desc(TPUS[name], "tpu", **options).devices)

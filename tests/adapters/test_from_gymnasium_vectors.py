@@ -101,11 +101,11 @@ def test_async_vector_equals_its_environments_and_outlives_the_terminal(mode):
 
 
 class Counter(gymnasium.vector.VectorEnv):
-    """Written as a vector: environment i ends after i + 2 steps, and is reset in the next step."""
+    """Written as a vector: environment i ends after i + 2 steps, and is reset at once."""
 
-    def __init__(self, num_envs):
+    def __init__(self, num_envs, mode=AutoresetMode.SAME_STEP):
         self.num_envs = num_envs
-        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.metadata = {"autoreset_mode": mode}
         self.single_observation_space = gymnasium.spaces.Box(0, 99, (1,), np.float32)
         self.single_action_space = gymnasium.spaces.Discrete(3)
 
@@ -115,31 +115,29 @@ class Counter(gymnasium.vector.VectorEnv):
         return self._look(), {}
 
     def step(self, actions):
-        begins = self.count >= 12 + np.arange(self.num_envs)
-        self.count = np.where(begins, 10, self.count + 1)
+        self.count += 1
         ended = self.count >= 12 + np.arange(self.num_envs)
-        reward = np.where(begins, 0, 1.0)
-        return self._look(), reward, ended, np.zeros_like(ended), {}
+        info = {"final_obs": self._look()} if ended.any() else {}
+        self.count[ended] = 10
+        return self._look(), np.ones(self.num_envs), ended, np.zeros_like(ended), info
 
     def _look(self):
         return self.count.astype(np.float32)[:, None]
 
 
-def test_step_that_only_resets_is_marked():
-    shown = played_on_host(GymnasiumEnv.of_vectors(Counter), 6)
+def test_a_vector_that_is_one_keeps_last_observations():
+    shown = played_on_host(GymnasiumEnv.of_vectors(Counter), 4)
     rows = [
-        (
-            timestep.final_observation[0, 0],
-            timestep.observation[0, 0],
-            timestep.reward[0],
-            timestep.terminated[0],
-            timestep.action_mask[0].tolist(),
-        )
+        (timestep.final_observation[0, 0], timestep.observation[0, 0], timestep.terminated[0])
         for timestep in shown[1:]
     ]
-    every, one = [True] * 3, [True, False, False]
-    turn = [(11, 11, 1, False, every), (12, 0, 1, True, one), (10, 10, 0, False, every)]
-    assert rows == turn * 2
+    assert rows == [(11, 11, False), (12, 10, True)] * 2
+
+
+def test_a_vector_that_spends_a_step_on_each_reset_is_refused():
+    make = partial(Counter, mode=AutoresetMode.NEXT_STEP)
+    with pytest.raises(RunError, match=r"^Counter: its autoreset mode NEXT_STEP spends a step"):
+        play_without_jax(GymnasiumEnv.of_vectors(make), 1)
 
 
 class Unfit(Counter):

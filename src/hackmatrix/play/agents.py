@@ -72,13 +72,15 @@ def load_agent(place: str, checkpoints: str = "checkpoints", *, sample: bool = F
     """The policy of a run, a checkpoint, or a saved policy; see :func:`ppo_mask.runner.load_run`.
 
     Args:
-        place: what ``load_run`` takes.
+        place: what ``load_run`` takes, or one of ``POLICIES``.
         checkpoints: the folder or URL with the runs that ``place`` can name.
         sample: whether the policy samples its actions instead of taking the likeliest.
 
     Raises:
         RunError: there is no readable checkpoint, or it is of another program.
     """
+    if place in POLICIES:
+        return named_agent(place, sample=sample)
     run = load_run(TASK, DEFAULTS, place, checkpoints)
     name = run.run_dir.path.name if run.update is None else f"{run.run_dir.path.name}/{run.update}"
     # Without the run's limit of steps, as watching and evaluating have their own limits.

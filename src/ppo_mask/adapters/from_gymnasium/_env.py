@@ -164,9 +164,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     ) -> "GymnasiumEnv":
         """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
 
-        Any autoreset mode works. A custom vector (neither ``SyncVectorEnv`` nor ``AsyncVectorEnv``)
-        in mode ``NEXT_STEP`` spends a step on each reset. PPO sees this step as the first of the
-        new episode, with an observation of zeros and one allowed action.
+        Any autoreset mode works, except ``NEXT_STEP`` in a custom vector (neither ``SyncVectorEnv``
+        nor ``AsyncVectorEnv``), which spends a step on each reset.
 
         Args:
             make_vector: makes a vector environment of a given size, such as

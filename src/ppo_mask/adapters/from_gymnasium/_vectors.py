@@ -45,9 +45,7 @@ class VectorStepper:
 
     In mode ``SAME_STEP``, the infos have an episode's last observation. In mode ``DISABLED``, and
     for Gymnasium's own vectors in mode ``NEXT_STEP``, the stepper resets ended environments at
-    once. Other vectors in mode ``NEXT_STEP`` spend a step on the reset and ignore the action. This
-    step becomes the first step of the new episode, with an observation of zeros, one allowed action
-    and reward 0.
+    once. Other vectors in mode ``NEXT_STEP``, which spend a step on the reset, are refused.
     """
 
     def __init__(self, make: Any, layout: Any, arrays: Any) -> None:
@@ -67,6 +65,11 @@ class VectorStepper:
         forgets = not getattr(inner, "shared_memory", True)
         self._same_step = mode == modes.SAME_STEP
         self._resets_some = mode == modes.DISABLED or (self._is_own and not forgets)
+        if mode == modes.NEXT_STEP and not self._resets_some:
+            raise UnfitError(
+                "its autoreset mode NEXT_STEP spends a step on each reset; make it with the mode "
+                "SAME_STEP or DISABLED (an AsyncVectorEnv also with shared memory)"
+            )
         kind, name = layout["mask"]
         self._masks = find_masks_of(self._vector, (name,))[1] if kind == "method" else None
         leaves = [(path, span) for path, _, _, span in layout["leaves"]]
@@ -116,16 +119,11 @@ class VectorStepper:
                 begun, new_info = self._vector.reset(options={"reset_mask": again.copy()})
                 self._store("next", begun, again)
                 self._store_masks(new_info, begun, again)
-            elif cut.any():
+            else:
                 raise UnfitError(
                     "an episode took more steps than asked for, and the vector cannot reset one "
                     "environment; give its environments a limit of their own"
                 )
-            else:
-                for _, _, array in self._leaves["next"]:
-                    array[again] = 0
-                first = np.array(self._layout["mask_starts"])
-                arrays["mask"][again] = np.isin(np.arange(arrays["mask"].shape[1]), first)
         # Where no episode begins again, `info` describes the next observation.
         self._store_masks(info, observation, ~again)
 

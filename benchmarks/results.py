@@ -31,7 +31,7 @@ import yaml
 from PIL import Image, ImageChops, ImageOps
 from report import surroundings
 
-from ppo_mask.callbacks import read_log_lines
+from ppo_mask.callbacks._json_lines import read_log_lines
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results"

@@ -23,7 +23,8 @@ from ppo_mask.acting import collect, start_rollout
 from ppo_mask.devices.sharding import make_mesh, shard_over_envs, sharding
 from ppo_mask.envs import VectorEnv
 from ppo_mask.ppo import PPO
-from ppo_mask.training import Trainer, place_state
+from ppo_mask.training import Trainer
+from ppo_mask.training._state import place_state
 
 
 class Subject(NamedTuple):

@@ -21,7 +21,8 @@ from _pytest.mark.expression import Expression
 from compilations import BUDGET, Compilations
 from ppo_mask.checkpoints import _runs
 from ppo_mask.runner import enable_compilation_cache
-from ppo_mask.training import acknowledge_stop, run_chunk
+from ppo_mask.training import acknowledge_stop
+from ppo_mask.training._trainer import run_chunk
 
 enable_compilation_cache()
 # JAX keeps what takes a second to compile. Here the same small programs are compiled many times.

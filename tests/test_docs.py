@@ -23,7 +23,7 @@ from hackmatrix import cli
 from hackmatrix.task import DEFAULTS
 from ppo_mask.envs import check_env
 from ppo_mask.errors import RunError
-from ppo_mask.runner import merge, parse_flags
+from ppo_mask.runner._reader import merge, parse_flags
 
 ROOT = Path(__file__).parents[1]
 # Its blocks are drawings: of the flow, and of types without their bodies.

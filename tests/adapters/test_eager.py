@@ -34,8 +34,8 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("gymnax", "navix
 
 @pytest.mark.parametrize("name", ["Gymnasium", "with a limit", "PettingZoo", "pgx", *SLOW])
 def test_only_the_first_call_compiles(name, compiled):
-    if name == "PettingZoo":
-        pytest.importorskip("pettingzoo", reason="pip install 'ppo-mask[pettingzoo]'")
+    if name in ("PettingZoo", "pgx", "navix"):
+        pytest.importorskip(name.lower(), reason=f"pip install 'ppo-mask[{name.lower()}]'")
     env = MAKE[name]()
     state, timestep = env.reset(jax.random.key(0))
     for number in range(3):  # The first states of an episode may have been made elsewhere.

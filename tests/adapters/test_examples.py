@@ -12,6 +12,7 @@ import ppo_mask as pm
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.checkpoints import RunDir, load_policy
+from ppo_mask.envs._shapes import shapes_of
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.runner import main
 from python_games import Climb
@@ -51,7 +52,7 @@ def test_run_is_saved_and_resumed(library):
     assert RunDir(Path("checkpoints/first")).steps()[-1] == 4
     only_the_last = jnp.arange(actions) == actions - 1
     policy = load_policy("checkpoints/first")
-    shown = pm.envs.shapes_of(ELSEWHERE.make_env(ELSEWHERE.Elsewhere(library, name))).timestep
+    shown = shapes_of(ELSEWHERE.make_env(ELSEWHERE.Elsewhere(library, name))).timestep
     observation = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shown.observation)
     assert policy(observation, only_the_last) == actions - 1
 

@@ -773,7 +773,7 @@ def test_where_it_cannot_work_is_one_line():
     two = jax.tree.map(lambda x: jnp.stack([x, x]) if eqx.is_array(x) else x, state)
     with pytest.raises(RunError, match="several seeds train on one device, and not with an env"):
         trainer.train(two, 4)
-    with pytest.raises(pm.envs.ProtocolError, match="check_env is for environments in JAX"):
+    with pytest.raises(pm.errors.ProtocolError, match="check_env is for environments in JAX"):
         pm.check_env(env)
     mesh, spec = jax.make_mesh((1,), ("envs",)), jax.sharding.PartitionSpec
     split = {"mesh": mesh, "in_specs": spec(), "out_specs": spec("envs"), "check_vma": False}

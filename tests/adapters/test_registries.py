@@ -14,7 +14,8 @@ from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
 from ppo_mask.adapters.pgx import PgxEnv, random_opponent
-from ppo_mask.envs import AbstractEnv, shapes_of
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs._shapes import shapes_of
 from ppo_mask.errors import RunError
 
 PAGE = Path(__file__).parents[2] / "docs" / "other_libraries.md"

@@ -24,8 +24,10 @@ from memory_bucket import (
     use_machine,
 )
 from ppo_mask.callbacks import _saver
-from ppo_mask.checkpoints import Mirror, RunDir, _mirror, open_runs
+from ppo_mask.checkpoints import RunDir, _mirror
+from ppo_mask.checkpoints._mirror import Mirror
 from ppo_mask.checkpoints._objects import Bucket
+from ppo_mask.checkpoints._runs import open_runs
 from ppo_mask.errors import RunError
 from ppo_mask.runner import main
 from same_run import assert_same_run

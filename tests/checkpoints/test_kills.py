@@ -29,7 +29,9 @@ from memory_bucket import (
     set_objects,
     use_machine,
 )
-from ppo_mask.checkpoints import Mirror, RunDir, _orbax, open_runs
+from ppo_mask.checkpoints import RunDir, _orbax
+from ppo_mask.checkpoints._mirror import Mirror
+from ppo_mask.checkpoints._runs import open_runs
 from ppo_mask.networks import as_model
 from ppo_mask.runner import _main, execute, make_plan
 from same_run import assert_same_run, log

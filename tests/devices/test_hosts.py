@@ -12,7 +12,8 @@ import jax
 import pytest
 
 from hosts import finish, start, updates
-from ppo_mask.checkpoints import RunDir, open_runs
+from ppo_mask.checkpoints import RunDir
+from ppo_mask.checkpoints._runs import open_runs
 from ppo_mask.devices.processes import connect
 from ppo_mask.errors import RunError
 from same_run import assert_same_run, log, newest

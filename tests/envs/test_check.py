@@ -10,7 +10,8 @@ import pytest
 
 import ppo_mask as pm
 from environments import Scripted
-from ppo_mask.envs import Next, ProtocolError, probes
+from ppo_mask.envs import Next, probes
+from ppo_mask.errors import ProtocolError
 
 
 class Walk(pm.AbstractEnv):

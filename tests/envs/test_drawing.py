@@ -11,6 +11,7 @@ import pytest
 import ppo_mask as pm
 from ppo_mask.envs import Actions, drawing
 from ppo_mask.envs.drawing import Decision, Frame
+from ppo_mask.envs.drawing._frames import as_picture
 from ppo_mask.errors import RunError
 
 
@@ -67,7 +68,7 @@ def test_wrappers_draw_what_they_wrap(monkeypatch):
     ],
 )
 def test_pictures_of_other_kinds_are_drawn(drawn):
-    picture = drawing.as_picture(drawn)
+    picture = as_picture(drawn)
     assert isinstance(picture, np.ndarray)
     np.testing.assert_array_equal(picture, np.full((2, 4, 3), 200, np.uint8), strict=True)
 
@@ -84,4 +85,4 @@ def test_pictures_of_other_kinds_are_drawn(drawn):
 )
 def test_what_is_no_picture_is_one_line(drawn, line):
     with pytest.raises(RunError, match=line):
-        drawing.as_picture(drawn)
+        as_picture(drawn)

@@ -20,7 +20,8 @@ from hackmatrix.rules.starts import MOST_GIVEN, Start, _draw_stage, first_positi
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic, as_model
-from ppo_mask.runner import make_parts, merge, read_values
+from ppo_mask.runner import make_parts
+from ppo_mask.runner._reader import merge, read_values
 from ppo_mask.training import AbstractCurriculum
 from recorded import new_games, states, views
 

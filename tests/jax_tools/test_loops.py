@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_mask.jax_tools import mean_over_parts, scan_until
+from ppo_mask.jax_tools._loops import mean_over_parts, scan_until
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 6])

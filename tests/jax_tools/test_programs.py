@@ -10,6 +10,7 @@ import pytest
 
 from hackmatrix import HackMatrix
 from ppo_mask import jax_tools
+from ppo_mask.jax_tools import _programs
 
 
 def twice_added(x, times=2):
@@ -77,7 +78,7 @@ def chosen(x):
 
 
 def test_a_program_is_for_the_default_device_unless_it_is_said():
-    assert jax_tools.default_platform() == "cpu"  # as all tests run
+    assert _programs.default_platform() == "cpu"  # as all tests run
     assert chosen(1) == 1
     for platform, result in (("tpu", -1), ("cpu", 1), ("gpu", -1)):
         with jax_tools.for_platform(platform):
@@ -122,7 +123,7 @@ def test_what_is_short_runs_for_all_elsewhere(batch):
 @pytest.mark.parametrize("shape", [(5,), (4, 3, 7)])
 def test_many_random_numbers_are_those_that_jax_gives(shape):
     key = jax.random.key(3)
-    found, expected = jax_tools.split_key(key, *shape), jax.random.split(key, shape)
+    found, expected = _programs.split_key(key, *shape), jax.random.split(key, shape)
     assert found.shape == shape
     np.testing.assert_array_equal(*map(jax.random.key_data, (found, expected)))
-    np.testing.assert_array_equal(jax_tools.random_bits(key, *shape), jax.random.bits(key, shape))
+    np.testing.assert_array_equal(_programs.random_bits(key, *shape), jax.random.bits(key, shape))

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
-from ppo_mask.envs import ArrayInfo, ProtocolError
+from ppo_mask.envs import ArrayInfo
+from ppo_mask.errors import ProtocolError
 from ppo_mask.networks import ArrayReader, describe_network, network_for
 from ppo_mask.networks._conv import neighborhoods
 from ppo_mask.networks.layers import affine

@@ -14,12 +14,12 @@ from ppo_mask.networks import (
     MaskedCategorical,
     MLPActorCritic,
     Model,
-    RunningMoments,
     add_normalization,
     as_model,
     trainable,
     update_statistics,
 )
+from ppo_mask.networks._moments import RunningMoments
 from ppo_mask.ppo import PPO
 from ppo_mask.training import Trainer
 

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 from hypothesis import given, strategies as st
 
-from ppo_mask.ppo import PPO, REFERENCE_BATCH, Scaling
+from ppo_mask.ppo import PPO
+from ppo_mask.ppo._ppo import REFERENCE_BATCH, Scaling
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 from counting import DEFAULTS, TASK, Bias, flags
 from ppo_mask.callbacks import _saver
 from ppo_mask.callbacks._log_file import LogFile
-from ppo_mask.checkpoints import RunDir, _orbax, load_policy, write_whole
+from ppo_mask.checkpoints import RunDir, _orbax, load_policy
+from ppo_mask.checkpoints._files import write_whole
 from ppo_mask.errors import RunError, describe_error
 from ppo_mask.runner import main
 from ppo_mask.runner.commands import write

@@ -19,7 +19,8 @@ import counting
 from corridor import Corridor
 from counting import DEFAULTS, TASK, flags
 from hackmatrix.cli import main as hackmatrix
-from ppo_mask.checkpoints import RunDir, Runs
+from ppo_mask.checkpoints import RunDir
+from ppo_mask.checkpoints._runs import Runs
 from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
 from ppo_mask.runner._reader import absolute

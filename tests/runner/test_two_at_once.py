@@ -12,7 +12,8 @@ import pytest
 
 from counting import DEFAULTS, TASK, flags, train
 from ppo_mask.callbacks import JsonLines
-from ppo_mask.checkpoints import RunDir, _lock, hold
+from ppo_mask.checkpoints import RunDir, _lock
+from ppo_mask.checkpoints._lock import hold
 from ppo_mask.errors import RunError
 from ppo_mask.runner import execute, main, make_plan
 from ppo_mask.training import Callback, Progress, Run, Trainer, TrainState

@@ -9,8 +9,8 @@ import pytest
 import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
-from ppo_mask.training import MAX_COUNT
 from ppo_mask.training._metrics import add_steps, no_steps, summarize
+from ppo_mask.training._rules import MAX_COUNT
 
 LOCKS = programs.locks()
 STEPS = LOCKS.config.batch_size

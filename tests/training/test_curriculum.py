@@ -17,7 +17,9 @@ from marathon import DEFAULTS, TASK, Marathon
 from own_process import printed_with
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
 from ppo_mask.errors import RunError
-from ppo_mask.runner import PhaseSettings, make_parts, make_plan, make_trainer, merge, read_values
+from ppo_mask.runner import make_parts, make_plan, make_trainer
+from ppo_mask.runner._phases import PhaseSettings
+from ppo_mask.runner._reader import merge, read_values
 from ppo_mask.training import At, History
 
 PHASES = """

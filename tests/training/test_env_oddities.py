@@ -10,7 +10,7 @@ import pytest
 
 import ppo_mask as pm
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
-from ppo_mask.envs import shapes_of
+from ppo_mask.envs._shapes import shapes_of
 from ppo_mask.networks import as_model, forward
 from ppo_mask.training._metrics import add_steps, no_steps, summarize
 

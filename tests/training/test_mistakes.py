@@ -16,7 +16,7 @@ import pytest
 import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import describe_shapes
+from ppo_mask.jax_tools._trees import describe_shapes
 from ppo_mask.training import take_gradient_steps
 from ppo_mask.training._gradients import _checked as checked_loss
 

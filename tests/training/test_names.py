@@ -12,8 +12,8 @@ import pytest
 import ppo_mask as pm
 import programs
 from ppo_mask.callbacks import Evaluator, HealthChecks
-from ppo_mask.training import Run, check_metric_names
-from ppo_mask.training._names import check_learned_names
+from ppo_mask.training import Run
+from ppo_mask.training._names import check_learned_names, check_metric_names
 
 ANY = pm.Metric(lambda action, info: action)
 MALFORMED = ["", " ", "\t", "two\nlines", " stats/a", "\x1b[1m", "\ud800"]

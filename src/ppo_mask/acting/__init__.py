@@ -12,7 +12,6 @@ from ._rollout import (
     Transition,
     bootstrap_values,
     collect,
-    next_rollout_state,
     next_values,
     start_rollout,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "Transition",
     "bootstrap_values",
     "collect",
-    "next_rollout_state",
     "next_values",
     "start_rollout",
 ]

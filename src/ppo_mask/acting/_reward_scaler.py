@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ppo_mask.devices.sharding import per_env
-from ppo_mask.networks import RunningMoments
+from ppo_mask.networks._moments import RunningMoments
 
 _LIMIT = 10.0
 

@@ -12,8 +12,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.devices.sharding import per_env, shard_over_envs
 from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
 from ppo_mask.envs.actions import Actions
-from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely, split_key
-from ppo_mask.networks import Model, reset_hidden
+from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely
+from ppo_mask.jax_tools._programs import split_key
+from ppo_mask.networks import Model
+from ppo_mask.networks._model import reset_hidden
 
 
 class RolloutState(eqx.Module):

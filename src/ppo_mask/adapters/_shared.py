@@ -13,15 +13,10 @@ from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
 
 from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError, first_line
-from ppo_mask.jax_tools import ArrayTree, jit_inline, number_settings, strong_types
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    MaskedCategorical,
-    Model,
-    Policy,
-    as_model,
-    is_recurrent,
-)
+from ppo_mask.jax_tools import ArrayTree, jit_inline, number_settings
+from ppo_mask.jax_tools._trees import strong_types
+from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, Model, Policy, as_model
+from ppo_mask.networks._model import is_recurrent
 
 OpponentFunction: TypeAlias = Callable[[Any, Any, Any], Any]
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -21,7 +21,8 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, strong_types, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.jax_tools._trees import strong_types, zeros_from_shapes
 
 
 @final

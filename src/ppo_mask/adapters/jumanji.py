@@ -23,7 +23,8 @@ from ppo_mask.adapters._shared import (
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.actions import ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
-from ppo_mask.jax_tools import ArrayTree, number_settings, strong_types
+from ppo_mask.jax_tools import ArrayTree, number_settings
+from ppo_mask.jax_tools._trees import strong_types
 
 
 @final

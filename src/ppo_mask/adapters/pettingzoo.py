@@ -23,8 +23,8 @@ from ppo_mask.adapters._shared import (
     import_library,
     random_opponent,
 )
-from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState
-from ppo_mask.adapters.from_gymnasium._env import calls_host
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+from ppo_mask.adapters.from_gymnasium._env import HostState, calls_host
 from ppo_mask.adapters.from_gymnasium._makers import Mask, close, first_made
 from ppo_mask.adapters.from_gymnasium._stepper import IDLE
 from ppo_mask.envs import AbstractEnv, Next, TimeStep

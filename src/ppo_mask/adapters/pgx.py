@@ -25,7 +25,8 @@ from ppo_mask.adapters._shared import (
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs.drawing import Svg
-from ppo_mask.jax_tools import ArrayTree, IntScalarLike, strong_types, zeros_from_shapes
+from ppo_mask.jax_tools import ArrayTree, IntScalarLike
+from ppo_mask.jax_tools._trees import strong_types, zeros_from_shapes
 from ppo_mask.networks import Model
 
 __all__ = ["Match", "Opponent", "PgxEnv", "random_opponent"]

@@ -4,14 +4,14 @@ In: the run, its state and its log lines. Out: a console table, files, checkpoin
 callback is a :class:`~ppo_mask.training.Callback`, and works without the runner.
 """
 
-from ._console import ConsoleLog, print_banner
+from ._console import ConsoleLog
 from ._evaluator import Evaluator
 from ._health_checks import CHECKS, Check, HealthChecks
-from ._json_lines import JsonLines, read_log_lines
+from ._json_lines import JsonLines
 from ._profiler import Profiler
 from ._saver import Saver
 from ._tensorboard import TensorBoard
-from ._wandb import WandB, log_in
+from ._wandb import WandB
 
 __all__ = [
     "CHECKS",
@@ -24,7 +24,4 @@ __all__ = [
     "Saver",
     "TensorBoard",
     "WandB",
-    "log_in",
-    "print_banner",
-    "read_log_lines",
 ]

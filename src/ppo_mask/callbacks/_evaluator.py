@@ -8,18 +8,11 @@ from jaxtyping import Array, Key
 
 from ppo_mask.devices.processes import reason_of_any
 from ppo_mask.devices.sharding import addressable
-from ppo_mask.envs import AbstractEnv, host_env_in
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs._host import host_env_in
 from ppo_mask.errors import RunError, check_at_least, first_line
-from ppo_mask.training import (
-    Callback,
-    Metric,
-    Progress,
-    Run,
-    TrainingError,
-    TrainState,
-    check_metric_names,
-    evaluate,
-)
+from ppo_mask.training import Callback, Metric, Progress, Run, TrainingError, TrainState, evaluate
+from ppo_mask.training._names import check_metric_names
 
 
 class _Cut(Exception):

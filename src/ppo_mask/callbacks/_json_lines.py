@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from ppo_mask.callbacks._log_file import LogFile
-from ppo_mask.checkpoints import write_whole
+from ppo_mask.checkpoints._files import write_whole
 from ppo_mask.errors import warn
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 

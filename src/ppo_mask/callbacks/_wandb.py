@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, final
 
 from ppo_mask.callbacks._json_lines import read_rows
-from ppo_mask.checkpoints import RunDir, write_whole
+from ppo_mask.checkpoints import RunDir
+from ppo_mask.checkpoints._files import write_whole
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 

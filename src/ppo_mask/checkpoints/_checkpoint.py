@@ -31,7 +31,7 @@ from ppo_mask.checkpoints._files import flush, flush_folder
 from ppo_mask.devices.processes import on_process_0
 from ppo_mask.devices.sharding import to_host
 from ppo_mask.errors import RunError, first_line
-from ppo_mask.jax_tools import differences
+from ppo_mask.jax_tools._trees import differences
 
 Tree = TypeVar("Tree")
 

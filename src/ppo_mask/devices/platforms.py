@@ -6,7 +6,7 @@ import jax
 from jax.sharding import Mesh
 
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import default_platform
+from ppo_mask.jax_tools._programs import default_platform
 
 
 def require_platform() -> None:

@@ -21,7 +21,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from ppo_mask.errors import FieldError
-from ppo_mask.jax_tools import widen_floats
+from ppo_mask.jax_tools._trees import widen_floats
 
 ENVS = "envs"
 """The name of the mesh's axis."""

@@ -7,27 +7,20 @@ environments with known answers. :mod:`~ppo_mask.envs.actions` defines actions, 
 :mod:`~ppo_mask.envs.drawing` pictures of states and of episodes.
 """
 
-from ppo_mask.errors import ProtocolError
-
 from . import actions, drawing, probes
 from ._check import check_env
-from ._env import AbstractEnv, ArrayInfo, Next, TimeStep, declared_info
-from ._host import AbstractHostEnv, host_env_in
+from ._env import AbstractEnv, ArrayInfo, Next, TimeStep
 from ._multitask import MultiTask
-from ._shapes import Shapes, require_env, shapes_of, trace_call
 from ._vector import VectorEnv, VectorState, VectorTimeStep
 from ._wrappers import TimeLimit
 from .actions import Actions
 
 __all__ = [
     "AbstractEnv",
-    "AbstractHostEnv",
     "Actions",
     "ArrayInfo",
     "MultiTask",
     "Next",
-    "ProtocolError",
-    "Shapes",
     "TimeLimit",
     "TimeStep",
     "VectorEnv",
@@ -35,11 +28,6 @@ __all__ = [
     "VectorTimeStep",
     "actions",
     "check_env",
-    "declared_info",
     "drawing",
-    "host_env_in",
     "probes",
-    "require_env",
-    "shapes_of",
-    "trace_call",
 ]

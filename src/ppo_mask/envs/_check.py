@@ -15,7 +15,7 @@ from ppo_mask.envs._env import AbstractEnv, TimeStep
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import Actions
-from ppo_mask.jax_tools import split_key
+from ppo_mask.jax_tools._programs import split_key
 
 # The size of every batch. Compiling takes most of the time, and another size would compile again.
 _NUM_ENVS = 8
@@ -47,7 +47,7 @@ def check_env(
         >>> pm.check_env(pm.envs.probes.MatchObservation(), num_steps=4)
         >>> try:
         ...     pm.check_env(pm.envs.probes.ConstantValue(), num_steps=4, deterministic=True)
-        ... except pm.envs.ProtocolError as error:
+        ... except pm.errors.ProtocolError as error:
         ...     print(error)
         key must have no effect, since deterministic=True was declared
     """

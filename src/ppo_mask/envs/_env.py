@@ -17,14 +17,8 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import Action
 from ppo_mask.errors import ProtocolError, user_line
-from ppo_mask.jax_tools import (
-    ArrayTree,
-    changes,
-    describe_shapes,
-    plain_dicts,
-    rarely,
-    strong_types,
-)
+from ppo_mask.jax_tools import ArrayTree, rarely
+from ppo_mask.jax_tools._trees import changes, describe_shapes, plain_dicts, strong_types
 
 State = TypeVar("State")
 

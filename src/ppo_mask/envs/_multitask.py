@@ -13,7 +13,8 @@ from ppo_mask.envs._env import AbstractEnv, TimeStep, declared_info
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import ActionLike, Actions, NumActions
-from ppo_mask.jax_tools import ArrayTree, check_weights, describe_shapes, differences, sane_weights
+from ppo_mask.jax_tools import ArrayTree, check_weights, sane_weights
+from ppo_mask.jax_tools._trees import describe_shapes, differences
 
 _TASK = "task"
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from ppo_mask.envs._env import AbstractEnv, TimeStep, require_same_types
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import ProtocolError, RunError, reason_of, short_tracebacks
-from ppo_mask.jax_tools import ArrayTree, describe_shapes
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools._trees import describe_shapes
 
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]

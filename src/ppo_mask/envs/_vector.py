@@ -11,7 +11,9 @@ from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import require_host_support
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import check_at_least
-from ppo_mask.jax_tools import ArrayTree, split_key, strong_types
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools._programs import split_key
+from ppo_mask.jax_tools._trees import strong_types
 
 State = TypeVar("State")
 

@@ -19,24 +19,19 @@ from ._distribution import (
 from ._gru import GRUActorCritic
 from ._mlp import MLPActorCritic
 from ._model import (
-    PRECISIONS,
     Memory,
     Model,
     add_normalization,
     forward,
-    is_recurrent,
-    reset_hidden,
     to_bfloat16,
     trainable,
     update_statistics,
     vmap_axes,
 )
-from ._moments import RunningMoments
 from ._policy import ModelLike, Policy, as_model
 from ._reader import AbstractReader, ArrayReader, IdentityReader
 
 __all__ = [
-    "PRECISIONS",
     "AbstractActorCritic",
     "AbstractMaskedDistribution",
     "AbstractReader",
@@ -52,15 +47,12 @@ __all__ = [
     "Model",
     "ModelLike",
     "Policy",
-    "RunningMoments",
     "add_normalization",
     "as_model",
     "describe_network",
     "forward",
-    "is_recurrent",
     "masked_distribution",
     "network_for",
-    "reset_hidden",
     "static_fields",
     "to_bfloat16",
     "trainable",

@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import warn
-from ppo_mask.jax_tools import describe_shapes, python_scalar
+from ppo_mask.jax_tools._trees import describe_shapes, python_scalar
 from ppo_mask.networks._conv import ConvActorCritic
 from ppo_mask.networks._gru import GRUActorCritic
 from ppo_mask.networks._mlp import MLPActorCritic

@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Key
 
 from ppo_mask.envs.actions import Action, Actions
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree, compile_for, plain_dicts
+from ppo_mask.jax_tools import ArrayTree, compile_for
+from ppo_mask.jax_tools._trees import plain_dicts
 from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._model import Model, is_recurrent
 from ppo_mask.networks._reader import IdentityReader

@@ -11,9 +11,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ppo_mask.envs import ArrayInfo, declared_info
+from ppo_mask.envs import ArrayInfo
+from ppo_mask.envs._env import declared_info
 from ppo_mask.errors import ProtocolError, warn
-from ppo_mask.jax_tools import ArrayTree, flat_numbers, plain_dicts
+from ppo_mask.jax_tools import ArrayTree, flat_numbers
+from ppo_mask.jax_tools._trees import plain_dicts
 from ppo_mask.networks._actor_critic import static_fields
 from ppo_mask.networks.layers import observation_shapes
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from ppo_mask.envs import require_env, trace_call
+from ppo_mask.envs._shapes import require_env, trace_call
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._products import bfloat16_product
 

@@ -6,6 +6,6 @@
 
 from ._gae import estimate_advantages
 from ._loss import ppo_loss
-from ._ppo import PPO, REFERENCE_BATCH, PPOState, Scaling
+from ._ppo import PPO, PPOState
 
-__all__ = ["PPO", "REFERENCE_BATCH", "PPOState", "Scaling", "estimate_advantages", "ppo_loss"]
+__all__ = ["PPO", "PPOState", "estimate_advantages", "ppo_loss"]

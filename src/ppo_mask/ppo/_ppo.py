@@ -13,36 +13,26 @@ from jaxtyping import Array, Float, Key, Scalar
 from ppo_mask.acting import RewardScaler, RolloutState, Transition, next_values
 from ppo_mask.errors import FieldError
 from ppo_mask.jax_tools import ArrayTree, number_settings
-from ppo_mask.networks import (
-    PRECISIONS,
-    Model,
-    add_normalization,
-    to_bfloat16,
-    trainable,
-    update_statistics,
-)
+from ppo_mask.networks import Model, add_normalization, to_bfloat16, trainable, update_statistics
+from ppo_mask.networks._model import PRECISIONS
 from ppo_mask.ppo._gae import estimate_advantages
 from ppo_mask.ppo._loss import ppo_loss
 from ppo_mask.training import (
-    MAX_COUNT,
     AbstractAlgorithm,
     At,
     Batch,
-    WrongPart,
-    as_floats,
-    check_divides,
     check_minibatches,
     gather_rows,
     make_batch,
     mean_over_steps,
-    naming,
     rows_per_env,
     shuffle_rows,
     static_setting,
     take_gradient_steps,
     traced_setting,
-    with_own,
 )
+from ppo_mask.training._gradients import WrongPart, as_floats, naming, with_own
+from ppo_mask.training._rules import MAX_COUNT, check_divides
 
 REFERENCE_BATCH = 32_768
 """Environment steps per update of the default settings, with 4 minibatches and 4 epochs."""

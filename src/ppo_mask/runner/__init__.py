@@ -7,18 +7,9 @@ logs and checkpoints, and an exit code. A training script ends with
 
 from . import commands
 from ._main import enable_compilation_cache, execute, main
-from ._phases import PhaseSettings
 from ._plan import make_plan
-from ._reader import merge, parse_flags, read_values
 from ._schema import Setting, Structured, did_you_mean, finite_number, load_yaml, setting, settings
-from ._settings import (
-    CheckpointSettings,
-    LoggingSettings,
-    NetworkSettings,
-    RunConfig,
-    RunSettings,
-    resolve,
-)
+from ._settings import CheckpointSettings, LoggingSettings, NetworkSettings, RunConfig, RunSettings
 from ._task import Task, default_network, make_parts, make_trainer
 from .commands import TrainedRun, load_run
 
@@ -26,7 +17,6 @@ __all__ = [
     "CheckpointSettings",
     "LoggingSettings",
     "NetworkSettings",
-    "PhaseSettings",
     "RunConfig",
     "RunSettings",
     "Setting",
@@ -45,10 +35,6 @@ __all__ = [
     "make_parts",
     "make_plan",
     "make_trainer",
-    "merge",
-    "parse_flags",
-    "read_values",
-    "resolve",
     "setting",
     "settings",
 ]

@@ -15,8 +15,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
-from ppo_mask.callbacks import ConsoleLog, Profiler, Saver, log_in, print_banner
-from ppo_mask.checkpoints import RunDir, architecture_of, cache_folder, hold
+from ppo_mask.callbacks import ConsoleLog, Profiler, Saver
+from ppo_mask.callbacks._console import print_banner
+from ppo_mask.callbacks._wandb import log_in
+from ppo_mask.checkpoints import RunDir, architecture_of
+from ppo_mask.checkpoints._lock import hold
+from ppo_mask.checkpoints._runs import cache_folder
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.processes import (
     HEARTBEAT_SECONDS,
@@ -29,7 +33,8 @@ from ppo_mask.devices.processes import (
     wait_for_all,
 )
 from ppo_mask.devices.sharding import make_mesh
-from ppo_mask.envs import AbstractEnv, host_env_in
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs._host import host_env_in
 from ppo_mask.errors import RunError, describe_error
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
@@ -58,8 +63,8 @@ from ppo_mask.training import (
     TrainState,
     acknowledge_stop,
     select_seed,
-    traced_ahead,
 )
+from ppo_mask.training._lower import traced_ahead
 
 Environment = TypeVar("Environment")
 

@@ -15,14 +15,8 @@ from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
 from ppo_mask.runner._schema import Structured, did_you_mean, finite_number, settings
-from ppo_mask.training import (
-    AbstractAlgorithm,
-    AbstractCurriculum,
-    Curriculum,
-    Phases,
-    Schedule,
-    as_curriculum,
-)
+from ppo_mask.training import AbstractAlgorithm, AbstractCurriculum, Curriculum, Phases, Schedule
+from ppo_mask.training._curriculum import as_curriculum
 
 Tree = TypeVar("Tree")
 

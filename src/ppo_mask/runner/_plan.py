@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from ppo_mask.checkpoints import Checkpoint, RunDir, Runs, check_run_name, find_run, open_runs
+from ppo_mask.checkpoints import Checkpoint, RunDir
+from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, open_runs
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import (

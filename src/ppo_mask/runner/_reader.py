@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from ppo_mask.checkpoints import expand_user, is_url
+from ppo_mask.checkpoints import expand_user
+from ppo_mask.checkpoints._runs import is_url
 from ppo_mask.errors import FieldError, RunError
 from ppo_mask.runner._schema import did_you_mean, flag_for, load_yaml, settings
 

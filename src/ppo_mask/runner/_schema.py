@@ -21,8 +21,9 @@ import yaml
 
 from ppo_mask.checkpoints import expand_user
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import python_scalar
-from ppo_mask.training import RULES, Rules
+from ppo_mask.jax_tools._trees import python_scalar
+from ppo_mask.training import Rules
+from ppo_mask.training._rules import RULES
 
 
 class Structured(ABC):

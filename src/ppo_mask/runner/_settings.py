@@ -14,7 +14,8 @@ from ppo_mask.devices.cpu import ENVS_PER_CORE
 from ppo_mask.ppo import PPO
 from ppo_mask.runner._phases import PhaseSettings
 from ppo_mask.runner._schema import setting
-from ppo_mask.training import MAX_COUNT, AbstractAlgorithm
+from ppo_mask.training import AbstractAlgorithm
+from ppo_mask.training._rules import MAX_COUNT
 
 Environment = TypeVar("Environment")
 

@@ -11,21 +11,15 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Key
 
 from ppo_mask.checkpoints import load_weights
-from ppo_mask.envs import AbstractEnv, require_env
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs._shapes import require_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, ModelLike, as_model, network_for
 from ppo_mask.runner._phases import phased_curriculum, phased_schedule
 from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig
-from ppo_mask.training import (
-    PREFIXES,
-    Callback,
-    Curriculum,
-    Metric,
-    Trainer,
-    TrainState,
-    check_metric_names,
-)
+from ppo_mask.training import Callback, Curriculum, Metric, Trainer, TrainState
+from ppo_mask.training._names import PREFIXES, check_metric_names
 
 Environment = TypeVar("Environment")
 

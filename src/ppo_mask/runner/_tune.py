@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from ppo_mask.devices.containers import free_memory
-from ppo_mask.training import Trainer, TrainState, place_state, run_chunk
+from ppo_mask.training import Trainer, TrainState
+from ppo_mask.training._state import place_state
+from ppo_mask.training._trainer import run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
 # A larger batch means fewer updates for the same steps, so a larger batch must be this much faster.

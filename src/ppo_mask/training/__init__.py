@@ -11,24 +11,19 @@ numbers. An :class:`AbstractAlgorithm` is what is trained, and how; :func:`shuff
 from ._algorithm import AbstractAlgorithm, At
 from ._batch import Batch, make_batch
 from ._callback import Callback, History, LogRecord, Progress, Run
-from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay, as_curriculum
+from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay
 from ._evaluate import evaluate
-from ._gradients import WrongPart, as_floats, mean_over_steps, naming, take_gradient_steps, with_own
-from ._health import describe_not_finite
+from ._gradients import mean_over_steps, take_gradient_steps
 from ._loop import acknowledge_stop
-from ._lower import lower_chunk, traced_ahead
+from ._lower import lower_chunk
 from ._metrics import Metric
 from ._minibatches import check_minibatches, gather_rows, rows_per_env, shuffle_rows
-from ._names import PREFIXES, check_metric_names
-from ._rules import MAX_COUNT, RULES, Rules, check_divides, static_setting, traced_setting
+from ._rules import Rules, static_setting, traced_setting
 from ._seeds import PerSeed, select_seed
-from ._state import TrainState, place_state
-from ._trainer import Trainer, TrainingError, run_chunk
+from ._state import TrainState
+from ._trainer import Trainer, TrainingError
 
 __all__ = [
-    "MAX_COUNT",
-    "PREFIXES",
-    "RULES",
     "AbstractAlgorithm",
     "AbstractCurriculum",
     "At",
@@ -48,28 +43,17 @@ __all__ = [
     "TrainState",
     "Trainer",
     "TrainingError",
-    "WrongPart",
     "acknowledge_stop",
-    "as_curriculum",
-    "as_floats",
-    "check_divides",
-    "check_metric_names",
     "check_minibatches",
-    "describe_not_finite",
     "evaluate",
     "gather_rows",
     "lower_chunk",
     "make_batch",
     "mean_over_steps",
-    "naming",
-    "place_state",
     "rows_per_env",
-    "run_chunk",
     "select_seed",
     "shuffle_rows",
     "static_setting",
     "take_gradient_steps",
-    "traced_ahead",
     "traced_setting",
-    "with_own",
 ]

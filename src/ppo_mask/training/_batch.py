@@ -5,7 +5,8 @@ import jax
 from jaxtyping import Array, Float
 
 from ppo_mask.acting import Decision, RolloutState, Transition
-from ppo_mask.networks import Memory, Model, is_recurrent
+from ppo_mask.networks import Memory, Model
+from ppo_mask.networks._model import is_recurrent
 
 
 class Batch(eqx.Module):

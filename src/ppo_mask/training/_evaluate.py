@@ -10,12 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.acting import RolloutState, next_rollout_state, start_rollout
+from ppo_mask.acting import RolloutState, start_rollout
+from ppo_mask.acting._rollout import next_rollout_state
 from ppo_mask.devices.interrupts import second_interrupt_ends
-from ppo_mask.envs import TimeLimit, VectorEnv, host_env_in, require_env
+from ppo_mask.envs import TimeLimit, VectorEnv
+from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs._shapes import require_env
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
-from ppo_mask.jax_tools import zeros_from_shapes
+from ppo_mask.jax_tools._trees import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._health import all_finite, describe_empty_mask, describe_not_finite
 from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize

@@ -13,7 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
 from ppo_mask.errors import RunError, reason_of
-from ppo_mask.jax_tools import ArrayTree, changes, mean_over_parts, number_settings, scan_until
+from ppo_mask.jax_tools import ArrayTree, number_settings
+from ppo_mask.jax_tools._loops import mean_over_parts, scan_until
+from ppo_mask.jax_tools._trees import changes
 from ppo_mask.networks import trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
 

@@ -17,8 +17,10 @@ from jaxtyping import Array, Int, Key
 
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.sharding import shard_over_envs
-from ppo_mask.jax_tools import ArrayTree, random_bits
-from ppo_mask.networks import Model, is_recurrent
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools._programs import random_bits
+from ppo_mask.networks import Model
+from ppo_mask.networks._model import is_recurrent
 from ppo_mask.training._algorithm import check_split
 from ppo_mask.training._rules import check_divides
 

@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppo_mask.envs import AbstractEnv, Shapes, shapes_of
+from ppo_mask.envs import AbstractEnv
+from ppo_mask.envs._shapes import Shapes, shapes_of
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import RunError, reason_of, short_tracebacks
-from ppo_mask.jax_tools import describe_shapes
+from ppo_mask.jax_tools._trees import describe_shapes
 from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, Model, static_fields
 from ppo_mask.training._metrics import Metric
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.errors import FieldError
-from ppo_mask.jax_tools import number_settings, python_scalar
+from ppo_mask.jax_tools import number_settings
+from ppo_mask.jax_tools._trees import python_scalar
 
 MAX_COUNT = 2**31 - 1
 """The largest int32: the most updates of a run, and the most steps between two log lines."""

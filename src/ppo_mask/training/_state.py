@@ -13,7 +13,8 @@ from jaxtyping import Array, Int, Key
 from ppo_mask.acting import RolloutState
 from ppo_mask.devices.sharding import device_put, env_axes, replicate, sharding
 from ppo_mask.errors import no_warnings
-from ppo_mask.jax_tools import ArrayTree, strong_types
+from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools._trees import strong_types
 from ppo_mask.networks import Model
 from ppo_mask.training._algorithm import AbstractAlgorithm
 from ppo_mask.training._metrics import Metric, Sums, no_updates

@@ -17,7 +17,9 @@ from ppo_mask.acting import Transition, bootstrap_values, collect, start_rollout
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
-from ppo_mask.envs import AbstractEnv, VectorEnv, host_env_in, require_env
+from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs._shapes import require_env
 from ppo_mask.errors import RunError, first_line
 from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.networks import Model, ModelLike, as_model

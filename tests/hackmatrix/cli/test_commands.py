@@ -21,7 +21,8 @@ from hackmatrix.play.replay import Decision, Frame
 from hackmatrix.render import scene
 from hackmatrix.rules.rewards import COMPONENTS
 from own_process import python
-from ppo_mask.checkpoints import RunDir, architecture_of, open_runs, save_policy
+from ppo_mask.checkpoints import RunDir, architecture_of, save_policy
+from ppo_mask.checkpoints._runs import open_runs
 
 WATCH = ("watch", "--policy", "fighter", "--seed", "1", "--max-steps")
 

@@ -17,7 +17,7 @@ from ppo_mask.checkpoints._architecture import build
 from ppo_mask.checkpoints._policy import _KNOWN
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.errors import RunError
-from ppo_mask.networks import is_recurrent
+from ppo_mask.networks._model import is_recurrent
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings
 from ppo_mask.training import Trainer

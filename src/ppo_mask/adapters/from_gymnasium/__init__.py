@@ -7,6 +7,6 @@ any other environment of this library. One callback from the compiled program st
 environments, in this process or in worker processes.
 """
 
-from ._env import GymnasiumEnv, HostState
+from ._env import GymnasiumEnv
 
-__all__ = ["GymnasiumEnv", "HostState"]
+__all__ = ["GymnasiumEnv"]

@@ -37,9 +37,11 @@ from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_
 from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
-from ppo_mask.envs import AbstractHostEnv, Next, TimeStep, host_env_in
+from ppo_mask.envs import Next, TimeStep
+from ppo_mask.envs._host import AbstractHostEnv, host_env_in
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
-from ppo_mask.envs.drawing import Picture, as_picture
+from ppo_mask.envs.drawing import Picture
+from ppo_mask.envs.drawing._frames import as_picture
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, jit_inline
 
@@ -282,8 +284,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     ) -> tuple[TimeStep, Next[HostState]]:
         """Takes one action; a new episode does not reseed the environment.
 
-        See :meth:`ppo_mask.envs.AbstractHostEnv.step_and_reset`. ``reset_key`` is used only if the
-        host does not know the state, as in a resumed run.
+        See ``AbstractHostEnv.step_and_reset``. ``reset_key`` is used only if the host does not know
+        the state, as in a resumed run.
         """
         del step_key
         row = self._row(_seed(reset_key), state.numbers, action, cut)

@@ -139,7 +139,7 @@ class Host:
         return self._answer(self._step, rows)
 
     def take_failure(self) -> Exception | None:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.take_failure`."""
+        """See ``AbstractHostEnv.take_failure``."""
         error, self._failure = self._failure, None
         if error is None:
             return None
@@ -165,7 +165,7 @@ class Host:
         return None if draw is None else self._in_thread(draw, int(numbers[SLOT]), ended)
 
     def release(self) -> None:
-        """See :meth:`ppo_mask.envs.AbstractHostEnv.release`."""
+        """See ``AbstractHostEnv.release``."""
         with self._lock:
             if (session := self._sessions.pop(self._last, None)) is not None:
                 self._close([session])

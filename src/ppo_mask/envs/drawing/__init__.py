@@ -5,7 +5,7 @@ returned, and returns a :data:`Picture`: text, an :class:`Svg`, or an array of c
 ``watch`` plays an episode as :class:`Frame` objects, and shows their pictures.
 """
 
-from ._frames import Decision, Frame, Picture, Svg, as_picture, draw, name_action
+from ._frames import Decision, Frame, Picture, Svg, draw
 from ._gif import animate, film, pillow
 from ._page import html, page
 
@@ -15,11 +15,9 @@ __all__ = [
     "Picture",
     "Svg",
     "animate",
-    "as_picture",
     "draw",
     "film",
     "html",
-    "name_action",
     "page",
     "pillow",
 ]

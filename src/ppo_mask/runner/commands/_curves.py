@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ppo_mask.callbacks import read_log_lines
+from ppo_mask.callbacks._json_lines import read_log_lines
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._schema import did_you_mean
 

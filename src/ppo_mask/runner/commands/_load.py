@@ -8,15 +8,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
-from ppo_mask.checkpoints import (
-    LATEST,
-    RunDir,
-    expand_user,
-    find_run,
-    is_saved_policy,
-    load_policy,
-    load_weights,
-)
+from ppo_mask.checkpoints import LATEST, RunDir, expand_user, load_policy, load_weights
+from ppo_mask.checkpoints._policy import is_saved_policy
+from ppo_mask.checkpoints._runs import find_run
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, Policy

@@ -13,11 +13,13 @@ from typing import Any
 
 import jax
 
-from ppo_mask.checkpoints import RunDir, expand_user, find_run, write_whole
+from ppo_mask.checkpoints import RunDir, expand_user
+from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._runs import find_run
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_error
 from ppo_mask.runner._settings import MAX_SEED
-from ppo_mask.training import MAX_COUNT
+from ppo_mask.training._rules import MAX_COUNT
 
 Run = Callable[[argparse.Namespace], int]
 

@@ -9,8 +9,10 @@ import jax
 import numpy as np
 
 from ppo_mask.devices.interrupts import second_interrupt_ends
-from ppo_mask.envs import Actions, host_env_in
-from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, name_action, page
+from ppo_mask.envs import Actions
+from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, page
+from ppo_mask.envs.drawing._frames import name_action
 from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
@@ -24,7 +26,7 @@ from ppo_mask.runner.commands._options import (
     tell,
     write,
 )
-from ppo_mask.training import describe_not_finite
+from ppo_mask.training._health import describe_not_finite
 
 _FEW_ACTIONS, _TOP_ACTIONS = 12, 8
 

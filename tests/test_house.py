@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ppo_mask
-from source import SOURCE, imports
+from source import ROOT, SOURCE, imports
 
 GROUND = {"jax_tools", "errors"}
 ENVS = {"envs", "devices"} | GROUND
@@ -118,6 +119,18 @@ def test_each_name_has_one_home() -> None:
             assert homes.setdefault(id(value), room) == room, name
     face = [name for name in ppo_mask.__all__ if name not in (*ROOMS, "__version__")]
     assert {id(getattr(ppo_mask, name)) for name in face} <= homes.keys()
+
+
+def test_public_names_are_for_users() -> None:
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.py"), ROOT / "README.md"]
+    words = {
+        word
+        for page in (*pages, *python_files("hackmatrix"))
+        for word in re.findall(r"\w+", page.read_text(encoding="utf-8"))
+    }
+    for room in ROOMS:
+        names = getattr(importlib.import_module(f"ppo_mask.{room}"), "__all__", ())
+        assert [name for name in names if name not in words] == [], room
 
 
 def test_type_checkers_see_the_face_that_programs_get() -> None:

@@ -54,29 +54,32 @@ def test_a_run_in_a_bucket_goes_on_to_the_bit_wherever_there_is_only_the_bucket(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "looks"))
-    bucket = open_runs(f"file://{tmp_path}/bucket/runs")
-    begin = ("--checkpoint-dir", str(bucket.url), *OFTEN)
+    url = f"file://{tmp_path}/bucket/runs"
+    bucket = open_runs(url)
+    begin = ("--checkpoint-dir", url, *OFTEN)
     ((first, _), (second, _)) = finish(start(*begin, *updates(8), disks=tmp_path / "one"))
-    (name,) = bucket.runs()  # Made up by the first, for all.
-    assert f"bucket  {bucket.url}/{name}\n" in first
+    (name,) = bucket.names()  # Made up by the first, for all.
+    mirror = bucket.run(name).mirror
+    assert mirror is not None
+    assert f"bucket  {url}/{name}\n" in first
     assert "bucket" not in second
     # On two other hosts, each with no more than the bucket; and again, with a copy that is ahead.
-    latest = ("--resume", "latest", "--checkpoint-dir", str(bucket.url))
+    latest = ("--resume", "latest", "--checkpoint-dir", url)
     ((first, _), _) = finish(start(*latest, *updates(12), disks=tmp_path / "two"))
     assert ", from update 8\n" in first
     assert_same_run(bucket.run(name).pull(), whole)
     shutil.rmtree(tmp_path / "bucket" / "runs" / name / "checkpoints" / "12")
     ((first, _), _) = finish(start(*latest, *updates(12), disks=tmp_path / "two"))
     assert "nothing to do" in first
-    assert bucket.steps(name)[-1] == 12
+    assert mirror.steps()[-1] == 12
     # What two have saved one goes on with. A signal to any stops all.
     ((alone, _),) = finish(start(*latest, *updates(16), count=1, disks=tmp_path / "three"))
     assert "note: saved on 4 x cpu, resumed on 2 x cpu" in alone
     both = start(*latest, *updates(100_000), disks=tmp_path / "four")
-    wait_until(lambda: bucket.steps(name)[-1] > 16, both)
+    wait_until(lambda: mirror.steps()[-1] > 16, both)
     both[1].send_signal(signal.SIGTERM)
     finish(both, 128 + signal.SIGTERM)
-    stopped_at = bucket.steps(name)[-1]
+    stopped_at = mirror.steps()[-1]
     last = log(bucket.run(name).pull())[-1]["update"]
     assert last == stopped_at // 2 * 2  # It may have stopped between two log lines.
 

@@ -1,6 +1,7 @@
 """Common parts of the adapters for environments of other libraries."""
 
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar, cast, final
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
 
-from ppo_mask.envs import TimeStep
+from ppo_mask.envs import Actions, TimeStep
 from ppo_mask.errors import RunError, first_line
 from ppo_mask.jax_tools import ArrayTree, jit_inline, number_settings
 from ppo_mask.jax_tools._trees import strong_types
@@ -27,14 +28,17 @@ Opponent: TypeAlias = OpponentFunction | Model | AbstractActorCritic
 def jitted(method: Method) -> Method:
     """Compiles ``reset`` or ``step`` if its caller is not compiled, under the usual settings.
 
-    Numbers become arrays first, since :func:`ppo_mask.jax_tools.jit_inline` would compile each.
+    Actions become arrays first, or :func:`ppo_mask.jax_tools.jit_inline` would compile for each.
     """
-    compiled = jit_inline(method)
+    compiled, signature = jit_inline(method), inspect.signature(method)
 
     @wraps(method)
     @number_settings()
-    def call(self: Any, *args: Any) -> Any:
-        return compiled(self, *jax.tree.map(jnp.asarray, args))
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        given = signature.bind(self, *args, **named).arguments
+        if "action" in given:
+            given["action"] = Actions.of(self.num_actions).convert(given["action"])
+        return compiled(*given.values())
 
     return cast(Method, call)
 

@@ -192,12 +192,13 @@ def find_run(place: str, parent: str) -> tuple[RunDir, int | None]:
     if run.path.is_dir() and run.path.name.isdecimal() and above.config.is_file():
         return above, int(run.path.name)
     if run.path.exists():
-        line = f"{place} is neither a run folder (with a config.yaml) nor a checkpoint of one"
+        line = f"{run.path} is neither a run folder (with a config.yaml) nor a checkpoint of one"
         raise RunError(line)
-    known = open_runs(parent) if _may_be_a_name(place) else Runs(run.path.parent)
+    is_name = _may_be_a_name(place)
+    known = open_runs(parent) if is_name else Runs(run.path.parent)
     seeds = [name for name in known.names() if name.startswith(f"{run.path.name}-seed")]
     hint = f"; there are {', '.join(seeds)}" if seeds else ""
-    raise RunError(f"there is no run or checkpoint {place}{hint}")
+    raise RunError(f"there is no run or checkpoint {place if is_name else run.path}{hint}")
 
 
 def cache_folder() -> Path:

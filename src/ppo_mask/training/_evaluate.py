@@ -206,8 +206,8 @@ def _begin(
         jnp.zeros(num_episodes, jnp.int32),
         jnp.zeros(num_episodes, bool),
         zeros_from_shapes(info, num_episodes),
-        jnp.array(True),
-        jnp.array(True),
+        allowed=jnp.array(True),
+        finite=all_finite(model),
     )
     episode = jnp.arange(vector_env.num_envs, dtype=jnp.int32)
     return _Playing(rollout, key, episode, record, no_steps(metrics))
@@ -232,7 +232,7 @@ def _play(
     def step(playing: _Playing) -> _Playing:
         key, action_key, step_key = jax.random.split(playing.key, 3)
         rollout = playing.rollout
-        distribution, value, hidden = jax.vmap(model.advance)(
+        distribution, _, hidden = jax.vmap(model.advance)(
             rollout.observation, rollout.action_mask, rollout.hidden
         )
         distribution.check_choices(vector_env.num_actions)
@@ -258,7 +258,7 @@ def _play(
             jax.tree.map(note, old.final_info, timestep.info),
             old.allowed & Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all(),
             # Observations are seen in what the network makes of them.
-            old.finite & all_finite((value, log_prob, timestep.episode_return)),
+            old.finite & all_finite((log_prob, timestep.episode_return)),
         )
         counted = playing.episode < num_episodes
         return _Playing(

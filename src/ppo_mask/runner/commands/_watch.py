@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.devices.interrupts import second_interrupt_ends
@@ -26,7 +27,7 @@ from ppo_mask.runner.commands._options import (
     tell,
     write,
 )
-from ppo_mask.training._health import describe_not_finite
+from ppo_mask.training._health import all_finite, describe_not_finite
 
 _FEW_ACTIONS, _TOP_ACTIONS = 12, 8
 
@@ -109,11 +110,15 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
     hidden, end = run.policy.initial_hidden(), ""
     while True:
         scene = show(state, timestep)
+        if not all_finite((model, jnp.float32(return_))):
+            raise RunError(describe_not_finite(model))
         if end:
             yield Frame(step, scene, (), action, rewards, return_, None, end)
             return
         key, action_key, step_key = jax.random.split(key, 3)
         chosen, probabilities, value, hidden = decide(timestep, hidden, action_key)
+        if not all_finite(probabilities):
+            raise RunError(describe_not_finite(model))
         place = np.asarray(chosen) + starts
         numbers = place.tolist() if place.ndim == 0 else tuple(place.tolist())
         decision = Decision(numbers, tuple(probabilities.tolist()), float(value))
@@ -122,8 +127,6 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         state, timestep = take_step(step_key, state, chosen)
         step, action, rewards = step + 1, numbers, {"reward": float(timestep.reward)}
         return_ += rewards["reward"]
-        if not np.isfinite([decision.value, return_, *decision.probabilities]).all():
-            raise RunError(describe_not_finite(model))
         if timestep.terminated or timestep.truncated:
             end = "terminated" if timestep.terminated else "truncated"
         elif step == options.max_steps:

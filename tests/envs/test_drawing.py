@@ -27,7 +27,7 @@ def test_a_page_lists_the_likeliest_of_many_actions():
     after = Frame(1, "", (), (7, 311), {"reward": 1.0}, 1.0, None, "truncated")
     names = Actions.of((100, 300)).names
     page = drawing.page([frame, after], [["a"], ["b"]], names, title="<t>", summary="")
-    assert "32 of 400 actions" in page
+    assert '"among":"32 of 400"' in page
     assert "&lt;t&gt;" in page
     data = data_of(page)
     assert {7, 311} < set(data["actions"])
@@ -35,7 +35,7 @@ def test_a_page_lists_the_likeliest_of_many_actions():
     assert dict(zip(data["actions"], first["probabilities"], strict=True))[311] == 0.25
     assert [data["pieces"][n] for n in (*first["pieces"], *second["pieces"])] == ["a", "b"]
     # Nothing about what is not shown.
-    assert first["allowed"] == [7, 311]
+    assert (first["allowed"], first["num_allowed"]) == ([7, 311], 3)
     assert data["names"] == {"7": "0:7", "311": "1:211"}
 
 

@@ -92,6 +92,7 @@ def page(
         "marks": marks,
         "components": [name for name, _ in sums],
         "actions": shown,
+        "among": f"{len(shown)} of {len(actions)}" if len(shown) < len(actions) else "",
         "names": {n: re.sub("<.*", "", actions[n]) for n in taken},
     }
     parts = {
@@ -99,7 +100,6 @@ def page(
         "summary": escape(summary),
         "scenery": scenery,
         "actions": "".join(_action(actions[n]) for n in shown),
-        "among": f"{len(shown)} of {len(actions)} actions" if len(shown) < len(actions) else "",
         "marks": _marks(marks, marked, len(frames)),
         "jumps": f", Page Up and Page Down to the next {marked}" if marks else "",
         "curves": _charts.curves(frames, marks),
@@ -126,6 +126,7 @@ def _frame(frame: Frame, shown: Sequence[int]) -> dict[str, Any]:
     decision = frame.decision
     return {
         "allowed": sorted({*shown} & {*frame.allowed}),  # There may be 100,000 of them.
+        "num_allowed": len(frame.allowed),
         "action": frame.action,
         "choice": decision and decision.action,
         "probabilities": decision and [round(decision.probabilities[n], 4) for n in shown],

@@ -24,6 +24,7 @@ function element(tag, text, name) {
 
 function showPolicy(frame) {
   const known = frame.probabilities;
+  byId("among").textContent = data.among && data.among + ", " + frame.num_allowed + " allowed";
   byId("value").textContent = frame.value === null ? "" : "value " + frame.value.toFixed(2);
   actions.forEach((row, n) => {
     const action = data.actions[n];

@@ -648,9 +648,10 @@ def test_workers_that_hang_end_soon_after_their_parent():
         sys.path.insert(0, {folder!r})
         from {name.removesuffix(".py")} import _end_after
         print(os.getpid(), flush=True)
-        _end_after(os.getppid())
+        _end_after(int(sys.argv[1]))
     """
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {worker!r}])"
+    start = f"subprocess.run([sys.executable, '-c', {worker!r}, str(os.getpid())])"
+    parent = f"import os, subprocess, sys; {start}"
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
         assert int(process.stdout.readline()) not in (0, process.pid)
         process.kill()

@@ -352,13 +352,13 @@ class Stepper:
             return True
 
 
-def work(control: int, memory: int) -> None:
-    """Executes commands until the connection, one of two file descriptors, is closed."""
+def work(control: int, memory: int, parent: int) -> None:
+    """Executes commands until ``control`` is closed, or the process ``parent`` has ended."""
     # Ignores signals, since the run may need more steps to stop cleanly. The worker stops when the
     # connection closes.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_after, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
     connection = Connection(control)
     stepper: Any = None
     try:
@@ -393,4 +393,4 @@ def _end_after(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    work(int(sys.argv[1]), int(sys.argv[2]))
+    work(*map(int, sys.argv[1:]))

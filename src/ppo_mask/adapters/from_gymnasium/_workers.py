@@ -60,7 +60,8 @@ class Workers:
     def _start(self, memory: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            program = [sys.executable, "-P", _stepper.__file__, str(theirs.fileno()), str(memory)]
+            numbers = theirs.fileno(), memory, os.getpid()
+            program = [sys.executable, "-P", _stepper.__file__, *map(str, numbers)]
             process = subprocess.Popen(
                 program,
                 pass_fds=(theirs.fileno(), memory),

@@ -76,7 +76,7 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         action: Action,
         cut: Bool[Array, ""] | bool = False,
     ) -> tuple[TimeStep, Next[tuple[State, Int[Array, ""]]]]:
-        """See :class:`AbstractEnv`, and :class:`AbstractHostEnv` for ``cut``."""
+        """See :class:`AbstractEnv`, and ``AbstractHostEnv`` for ``cut``."""
         if host_env_in(self.env) is None:
             return super().step_and_reset(step_key, reset_key, state, action)
         require_host_support(self.env)

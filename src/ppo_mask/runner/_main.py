@@ -62,9 +62,9 @@ from ppo_mask.training import (
     TrainingError,
     TrainState,
     acknowledge_stop,
-    select_seed,
 )
 from ppo_mask.training._lower import traced_ahead
+from ppo_mask.training._seeds import model_of_one_seed
 
 Environment = TypeVar("Environment")
 
@@ -152,7 +152,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     profiled = _profiled_update(plan)
     configs = plan.of_seeds()
     state = _first_or_restored(plan, trainer, make_model, [run_keys(x)[0] for x in configs])
-    model = select_seed(state.model, 0) if state.update.ndim else state.model
+    model = model_of_one_seed(state)
     try:
         architecture = architecture_of(model)
     except ValueError as error:

@@ -75,8 +75,7 @@ def run_loop(
         stop = reason_of_any(run.stop_reason)
         while run.update < run.total_updates and stop is None:
             log_at = min(run.total_updates, (run.update // log_interval + 1) * log_interval)
-            wishes = [callback.next_update(run.update) for callback in callbacks]
-            until = min([log_at, *(wish for wish in wishes if wish and wish > run.update)])
+            until = min(log_at, next_wish(callbacks, run.update) or log_at)
             n = broadcast_from_0(min(pace, until - run.update, largest_chunk or pace))
 
             started = time.perf_counter()
@@ -104,6 +103,12 @@ def run_loop(
     if reason in signal.Signals.__members__ and not hasattr(sys, "ps1"):  # Not in a notebook.
         _stopped_by.append(signal.Signals[reason])
     return state
+
+
+def next_wish(callbacks: Sequence[Callback], update: int) -> int | None:
+    """Finds the next update, after ``update``, that a callback wants to see; None if none does."""
+    wishes = [callback.next_update(update) for callback in callbacks]
+    return min((wish for wish in wishes if wish and wish > update), default=None)
 
 
 _stopped_by: list[signal.Signals] = []

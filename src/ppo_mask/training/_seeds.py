@@ -11,8 +11,9 @@ from typing import Any, final
 import jax
 import numpy as np
 
+from ppo_mask.networks import Model
 from ppo_mask.training._callback import Callback, LogRecord, Progress, Run
-from ppo_mask.training._loop import closing
+from ppo_mask.training._loop import closing, next_wish
 from ppo_mask.training._state import TrainState
 
 
@@ -49,8 +50,7 @@ class PerSeed(Callback):
         self._runs: list[Run] = []
 
     def next_update(self, update: int) -> int | None:
-        wishes = [each.next_update(update) for own in self._callbacks for each in own]
-        return min((wish for wish in wishes if wish and wish > update), default=None)
+        return next_wish([each for own in self._callbacks for each in own], update)
 
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`.
@@ -125,3 +125,8 @@ def select_seed(states: Any, seed: int) -> Any:
         return x[seed]
 
     return jax.tree.map(select, states)
+
+
+def model_of_one_seed(state: TrainState) -> Model:
+    """Returns the model of a state of one seed, or of the first seed of several."""
+    return select_seed(state.model, 0) if state.update.ndim else state.model

@@ -33,7 +33,7 @@ from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_learned_names, check_metric_names
-from ppo_mask.training._seeds import mean_line, select_seed
+from ppo_mask.training._seeds import mean_line, model_of_one_seed, select_seed
 from ppo_mask.training._state import (
     TrainState,
     check_metrics,
@@ -193,15 +193,16 @@ class Trainer(eqx.Module):
                 state after such a fault.
         """
         algorithm, mesh, num_seeds = self.algorithm, self.mesh, state.update.size
-        first, host_env = _first_seed(state), host_env_in(self.env)
+        model, host_env = model_of_one_seed(state), host_env_in(self.env)
         if state.update.ndim and (mesh is not None or host_env is not None):
             raise RunError(
                 "several seeds train on one device, and not with an environment that lives in "
                 "Python: num_seeds must be 1; start a run for each seed"
             )
-        algorithm.check(first.model, 1 if mesh is None else mesh.size)
+        algorithm.check(model, 1 if mesh is None else mesh.size)
         total_updates = algorithm.total_updates(total_timesteps)
-        run = Run(algorithm, int(first.update), total_updates, callbacks, state.totals.updates)
+        update = int(np.ravel(state.update)[0])
+        run = Run(algorithm, update, total_updates, callbacks, state.totals.updates)
         # A chunk reuses its argument's buffers, so the loop gets a copy.
         state = copy_state(place_state(state, mesh))
         compiled_for = self.with_values()
@@ -212,7 +213,9 @@ class Trainer(eqx.Module):
             with _naming_lost_processes():
                 state, health = run_chunk((compiled_for, jnp.int32(n), total), state)
                 _wait_for(health)
-                good = np.ravel(jax.device_get(health.good))
+                health = jax.device_get(health)
+            parts = [part.reshape(num_seeds, -1) for part in jax.tree.leaves(health)]
+            good = np.concatenate(parts, axis=1).all(axis=1)
             if good.all():
                 return state
             at, which = state, ""
@@ -241,7 +244,7 @@ class Trainer(eqx.Module):
 
         # Finding a NaN needs one update at a time.
         at_once = 1 if debug_nans else None
-        with explained(self.env, first.model, self.metrics):
+        with explained(self.env, model, self.metrics):
             return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":
@@ -411,10 +414,6 @@ def run_chunk(
         return trainer.run_updates(state, n, total_updates)
 
     return (eqx.filter_vmap(run) if state.update.ndim else run)(state)
-
-
-def _first_seed(state: TrainState) -> TrainState:
-    return select_seed(state, 0) if state.update.ndim else state
 
 
 def _wait_for(health: Health) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.devices.interrupts import second_interrupt_ends
@@ -101,6 +100,8 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         shown = ("state", state) if host is None else ("observation", timestep.observation)
         return _listed(*shown)
 
+    if not all_finite(model):
+        raise RunError(describe_not_finite(model))
     if host is not None:
         host.prepare_to_draw(as_text)
     reset, take_step = eqx.filter_jit(env.reset), eqx.filter_jit(env.step)
@@ -110,14 +111,14 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
     hidden, end = run.policy.initial_hidden(), ""
     while True:
         scene = show(state, timestep)
-        if not all_finite((model, jnp.float32(return_))):
+        if not np.isfinite(np.float32(return_)):
             raise RunError(describe_not_finite(model))
         if end:
             yield Frame(step, scene, (), action, rewards, return_, None, end)
             return
         key, action_key, step_key = jax.random.split(key, 3)
         chosen, probabilities, value, hidden = decide(timestep, hidden, action_key)
-        if not all_finite(probabilities):
+        if not np.isfinite(probabilities).all():
             raise RunError(describe_not_finite(model))
         place = np.asarray(chosen) + starts
         numbers = place.tolist() if place.ndim == 0 else tuple(place.tolist())

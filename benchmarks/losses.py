@@ -21,17 +21,18 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, NUM_ACTIONS
-from hackmatrix.cli.options import add_limit, add_players, agents
 from hackmatrix.env import HackMatrix
+from hackmatrix.play.agents import agent_of
 from hackmatrix.positions import dump_all
 from hackmatrix.rules import plain
 from hackmatrix.rules.entities import CRYPTOG, TYPES
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES
 from hackmatrix.rules.programs import Program
 from hackmatrix.rules.state import State
+from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.jax_tools import IntScalarLike
-from ppo_mask.runner.commands import add_seed, number
+from ppo_mask.runner.commands import add_players, load_players, number
 from ppo_mask.training import evaluate
 
 _SEEDS = 1_000_000  # games have seeds below this number
@@ -176,13 +177,11 @@ def table(info: dict[str, Any], found: Sequence[Loss]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line, plays, and prints the table."""
     parser = argparse.ArgumentParser(description="Where and why a policy loses.")
-    add_players(parser, several=False)
-    add_seed(parser)
-    add_limit(parser)
+    add_players(parser, TASK, several=False, max_steps=1000)
     parser.add_argument("--episodes", type=number(1), default=1000, help="games (default: 1000)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write each lost game there")
     options = parser.parse_args(arguments)
-    agent = agents(options)[0]
+    agent = agent_of(load_players(options, TASK, DEFAULTS)[0], sample=options.sample)
     info = evaluate(
         agent.model,
         Remembering(agent.env),

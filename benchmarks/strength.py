@@ -18,15 +18,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import jax
 from report import surroundings
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION
-from hackmatrix.play.agents import Agent, game_for
-from hackmatrix.play.evaluation import measure
-from hackmatrix.task import DEFAULTS, TASK
+from hackmatrix.task import DEFAULTS, EVALUATE_METRICS, METRICS, TASK, GameSettings, play_env
 from ppo_mask.devices.sharding import addressable
 from ppo_mask.runner import main as train
-from ppo_mask.training import Callback, Progress, Run, TrainState
+from ppo_mask.training import Callback, Progress, Run, TrainState, evaluate
 
 STAGES = (2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0)
 _PROGRAMS = [name for name in ACTION_NAMES[FIRST_PROGRAM:] if name != "UNDO"]
@@ -66,18 +65,30 @@ class Strength(Callback):
 
     def _look(self, run: Run, state: TrainState) -> None:
         model = addressable(state.model)
-        agent = Agent("", model, greedy=False, env=game_for(model))
-        found = measure(agent, seed=run.update, episodes=self._episodes)
+        found = evaluate(
+            model,
+            play_env(GameSettings(), model),
+            jax.random.key(run.update),
+            self._episodes,
+            greedy=False,
+            max_steps=1000,
+            metrics={**METRICS, **EVALUATE_METRICS},
+        )
+
+        def a_game(*names: str) -> float:
+            shares = [found.values[f"eval/actions/{name}_frac"] for name in names]
+            return sum(shares) * found.mean_length
+
         steps = run.update * run.algorithm.batch_size
         look = {
             "seconds": round(self._trained, 2),
             "steps": steps,
-            "stage": found.estimates["stage"].mean,
-            "return": found.estimates["return"].mean,
-            "won": found.win_rate.mean,
-            "cut_off": found.cut_off / self._episodes,
-            "siphons": found.actions[ACTION_NAMES[SIPHON_ACTION]],
-            "programs": sum(found.actions[name] for name in _PROGRAMS),
+            "stage": found.values["eval/stats/mean_stage"],
+            "return": found.mean_return,
+            "won": found.values["eval/stats/win_rate"],
+            "cut_off": float(found.truncated.mean()),
+            "siphons": a_game(ACTION_NAMES[SIPHON_ACTION]),
+            "programs": a_game(*_PROGRAMS),
         }
         self.looks.append(look)
         print("  ".join(f"{name} {value:.4g}" for name, value in look.items()), file=sys.stderr)

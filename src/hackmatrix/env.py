@@ -89,7 +89,7 @@ class HackMatrix(AbstractEnv[State]):
     The observation is flat, float32[1545], or a :class:`~hackmatrix.observation.CompactObservation`
     with the same content. An action outside the mask changes nothing, ends the episode and gives no
     reward. ``info`` holds ``reward/<component>`` for all 15 components,
-    ``stage``, ``won``, ``died``, ``stage_completed`` and ``invalid_action``.
+    ``stage``, ``score``, ``won``, ``died``, ``stage_completed`` and ``invalid_action``.
 
     Attributes:
         undo_depth: positions that UNDO can go back through in a stage, at least 8.
@@ -354,7 +354,8 @@ def _info(
     """A step's info; the flags are ``won``, ``died``, ``stage_completed``, ``invalid_action``."""
     names = ("won", "died", "stage_completed", "invalid_action")
     numbers = {f"reward/{name}": component for name, component in components.items()}
-    return numbers | {"stage": game.stage} | dict(zip(names, flags, strict=True))
+    numbers |= {"stage": game.stage, "score": game.player.score}
+    return numbers | dict(zip(names, flags, strict=True))
 
 
 def _parts(action: Int[Array, ""], valid: Bool[Array, ""]) -> _Action:

@@ -11,14 +11,23 @@ from typing import Any, cast
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from hackmatrix.actions import FIRST_PROGRAM, SIPHON_ACTION
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION
 from hackmatrix.curriculum import AdaptiveStages, RewardWeights, StartingStages, TrainingGames
 from hackmatrix.env import HackMatrix
-from hackmatrix.networks import board_network, flat_mlp, player_centered_gru, player_centered_mlp
+from hackmatrix.networks import (
+    PlayerCentered,
+    board_network,
+    flat_mlp,
+    player_centered_gru,
+    player_centered_mlp,
+)
+from hackmatrix.networks.scripted import SCRIPTED
+from hackmatrix.rules.game import NUM_STAGES
 from hackmatrix.rules.rewards import COMPONENTS, Shaping
 from hackmatrix.rules.starts import MOST_GIVEN, HeadStart
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
+from ppo_mask.networks import Model
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import LoggingSettings, RunConfig, Task, setting
 from ppo_mask.training import Curriculum, Metric
@@ -155,6 +164,33 @@ METRICS: dict[str, Metric] = {
 """Per step: means of the 15 reward components, and the share of each kind of action. Per episode:
 stages and wins."""
 
+EVALUATE_METRICS: dict[str, Metric] = {
+    "stats/mean_score": Metric(lambda action, info: info["score"], over="episodes"),
+    **{
+        f"stats/ended_in_stage_{stage}": Metric(
+            lambda action, info, stage=stage: info["stage"] == stage, over="episodes"
+        )
+        for stage in range(1, NUM_STAGES + 1)
+    },
+    **{
+        f"actions/{name}_frac": Metric(lambda action, info, number=number: action == number)
+        for number, name in enumerate(ACTION_NAMES)
+        if number != SIPHON_ACTION
+    },
+}
+"""What ``hackmatrix evaluate`` shows besides: scores, last stages, and the share of each action."""
+
+
+def play_env(game: GameSettings, model: Model) -> HackMatrix:
+    """Makes the original game, with the observations that a policy needs.
+
+    Watching and evaluating have their own limits of steps, in place of ``max_steps``.
+    """
+    reader = model.reader
+    time_aware = isinstance(reader, PlayerCentered) and reader.time_aware
+    return HackMatrix(game.undo_depth, time_aware=time_aware)
+
+
 TASK = Task[GameSettings](
     lambda game: HackMatrix(
         game.undo_depth, game.max_steps, compact=True, time_aware=game.time_aware
@@ -181,7 +217,9 @@ TASK = Task[GameSettings](
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=GameSettings.training_games,
     presets=Path(__file__).parent / "presets",
-    policies={"champion": CHAMPION},
+    policies={**SCRIPTED, "champion": CHAMPION},
+    play_env=play_env,
+    evaluate_metrics=EVALUATE_METRICS,
 )
 """The game with compact observations, the networks to choose from, and the metrics."""
 

@@ -11,6 +11,7 @@ from hackmatrix import HackMatrix
 from hackmatrix.networks import flat_mlp, player_centered_gru, player_centered_mlp
 from hackmatrix.networks._board import view
 from hackmatrix.networks.features import NUM_FEATURES, features, packed_with_time, unpack
+from hackmatrix.networks.scripted import SCRIPTED
 from hackmatrix.observation import (
     CELL_DIVISORS,
     OBSERVATION_SIZE,
@@ -21,8 +22,7 @@ from hackmatrix.observation import (
     expand,
     with_time,
 )
-from hackmatrix.play.agents import game_for
-from hackmatrix.play.policies import SCRIPTED
+from hackmatrix.task import GameSettings, play_env
 from ppo_mask.envs import VectorEnv
 from recorded import row, states, views
 
@@ -129,7 +129,7 @@ def test_networks_and_scripts_read_the_same_of_either_form():
 @pytest.mark.parametrize("time_aware", [False, True])
 def test_a_policy_is_played_in_the_game_that_it_needs(time_aware):
     model = player_centered_mlp(8, 1, time_aware=time_aware, key=jax.random.key(0))
-    assert game_for(model, 9) == HackMatrix(9, time_aware=time_aware)
+    assert play_env(GameSettings(undo_depth=9), model) == HackMatrix(9, time_aware=time_aware)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
@@ -24,11 +25,24 @@ from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.runner import commands, load_run, main
 from ppo_mask.runner.commands._curves import draw, mean_of, read_log
+from ppo_mask.runner.commands._options import to_json
 from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
 
 
 def call(*words: object) -> int:
     return main(TASK, DEFAULTS, [str(word) for word in words], prog="corridor")
+
+
+class ToTheRight(pm.AbstractActorCritic):
+    """Always goes right."""
+
+    @property
+    def hyperparameters(self):
+        return {}
+
+    def __call__(self, observation, action_mask):
+        logits = jnp.array([-1e9, -1e9, 0.0])
+        return pm.MaskedCategorical(logits, action_mask), jnp.float32(jnp.nan)
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +59,52 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_is_evaluated(runs, capsys):
     words = ("--episodes=20", "--sample", "--max-steps=1")
     assert call("evaluate", "a-seed0", f"--checkpoint-dir={runs}", *words, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["eval/num_episodes"] == 20
-    assert call("evaluate", runs / "a-seed0", *words) == 0
-    table = capsys.readouterr().out
-    assert "a-seed0, update 63: 20 episodes" in table
-    assert int(table.split("cut off")[1].split()[0]) > 5
+    (printed,) = json.loads(capsys.readouterr().out)
+    assert (printed["name"], printed["update"]) == ("a-seed0/63", 63)
+    assert printed["run"] == str(runs / "a-seed0")
+    assert printed["cut_off"] > 5
+    assert printed["estimates"]["length"] == {"mean": 1, "low": 1, "high": 1}
+
+
+def test_policies_are_evaluated_side_by_side(runs, tmp_path, capsys):
+    task = dataclasses.replace(
+        corridor.TASK,
+        policies={"right": ToTheRight()},
+        play_env=lambda settings, model: corridor.Corridor(settings.length + 1),
+        evaluate_metrics={"stats/left": pm.Metric(lambda action, info: action == 0)},
+    )
+    words = ["evaluate", "--episodes=20", "--max-steps=40", "--policy", "random", "right", "right"]
+    assert main(task, corridor.DEFAULTS, words) == 0
+    shown, said = capsys.readouterr()
+    assert "20 episodes by right" in said
+    rows = {line.split("  ")[0]: line.split("  ")[1:] for line in shown.splitlines() if line}
+    cells = {name: [cell.strip() for cell in row if cell] for name, row in rows.items()}
+    assert cells[""] == ["random", "right", "right"]
+    _, one, other = cells["stats/arrived"]
+    assert one == other == "100.0% [83.9, 100.0]"
+    assert re.fullmatch(r"-?[.\d]+ \[-?[.\d]+, -?[.\d]+\]", cells["return"][0])
+    assert float(cells["stats/left"][0]) > 0.2
+    assert cells["stats/left"][1] == "0"
+    assert cells["stats/furthest"][1:] == ["6", "6"]
+    assert cells["cut off"][1:] == ["0", "0"]
+
+    assert main(task, corridor.DEFAULTS, ["watch", "--policy", "random", "--max-steps=1"]) == 0
+    assert "value" not in capsys.readouterr().out
+    for words, problem in (
+        (["evaluate", "--policy", "rihgt"], "no policy rihgt; did you mean right?"),
+        (["watch", str(runs), "--policy", "right"], f"{runs} and right: give one policy; evaluate"),
+        (["watch", f"--checkpoint-dir={tmp_path}"], "; there are also --policy random|right"),
+        (["--initial-policy=right"], "the policy right has no weights"),
+        (["--run-name=random"], "--run-name cannot be random"),
+    ):
+        assert main(task, corridor.DEFAULTS, words) == 2
+        assert problem in capsys.readouterr().err
 
 
 def test_a_saved_policy_is_evaluated_and_watched(runs, tmp_path, capsys):
     pm.save_policy(load_run(TASK, DEFAULTS, str(runs / "a-seed0")).policy, tmp_path / "policy")
     assert call("evaluate", tmp_path / "policy", "--episodes=2", "--max-steps=1", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    (printed,) = json.loads(capsys.readouterr().out)
     assert (printed["update"], printed["eval/num_episodes"]) == (None, 2)
     assert call("watch", tmp_path / "policy", "--max-steps=1") == 0
 
@@ -66,12 +115,12 @@ def test_a_policy_that_is_not_finite_is_one_line(runs, tmp_path, capsys, command
     spoiled = jax.tree.map(lambda x: x / 0 if eqx.is_inexact_array(x) else x, policy)
     pm.save_policy(spoiled, tmp_path / "policy")
     assert call(command, tmp_path / "policy", "--max-steps=2") == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = capsys.readouterr().err.splitlines()[-1]
     assert line == "error: not finite: 1 parameters (the first: network.logits)"
 
 
 def test_json_has_no_nan():
-    printed = commands.to_json({"a": float("nan"), "b": [float("inf"), 1.5]})
+    printed = to_json({"a": float("nan"), "b": [float("inf"), 1.5]})
     assert json.loads(printed, parse_constant=pytest.fail) == {"a": None, "b": [None, 1.5]}
 
 
@@ -142,7 +191,7 @@ def test_a_name_that_is_no_text_is_shown_with_a_replacement(runs, tmp_path):
     folder = shutil.copytree(runs / "a-seed0", tmp_path / "caf\udce9")
     for words in (["watch", "--max-steps=1", "--html"], ["plot", "--out"]):
         assert call(words[0], folder, *words[1:], tmp_path / f"{words[0]}.html") == 0
-    assert "<title>caf?, update 63, seed 0</title>" in (tmp_path / "watch.html").read_text()
+    assert "<title>caf?/63, seed 0</title>" in (tmp_path / "watch.html").read_text()
     assert "<!-- caf? -->" in (tmp_path / "plot.html").read_text()
 
 
@@ -218,7 +267,7 @@ def test_a_run_is_loaded_with_its_environment_and_settings(runs):
     run = load_run(TASK, DEFAULTS, str(runs / "b"))
     assert run.env.length == 5
     assert run.config.algorithm.learning_rate == 1e-4
-    assert repr(run) == "TrainedRun(b, update 6, Policy(Bias, 3 parameters))"
+    assert repr(run) == "TrainedRun(b/6, Policy(Bias, 3 parameters))"
     result = pm.evaluate(run.policy, run.env, jax.random.key(0), 4, max_steps=5)
     assert repr(result).startswith("EvaluationResult(4 episodes: return ")
     timestep = run.env.reset(jax.random.key(1))[1]

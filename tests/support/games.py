@@ -12,11 +12,14 @@ import jax
 import numpy as np
 
 from hackmatrix import HackMatrix, State, positions
+from hackmatrix.play.agents import Agent
 from hackmatrix.play.replay import Session
 from hackmatrix.rules import plain
 from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.programs import NUM_PROGRAMS, Program
+from hackmatrix.task import EVALUATE_METRICS, METRICS
 from ppo_mask.envs import TimeStep
+from ppo_mask.training import EvaluationResult, evaluate
 
 ENV = HackMatrix()
 BATCH = 128
@@ -210,3 +213,16 @@ def play(starts: Sequence[dict[str, Any]] | State, *actions: int) -> tuple[State
         keys = jax.random.split(jax.random.key(number), BATCH)
         states, timestep, *_ = step(keys, states, np.full(BATCH, action, np.int32))
     return jax.device_get((states, timestep))
+
+
+def evaluated(agent: Agent, seed: int, episodes: int) -> EvaluationResult:
+    """Plays whole games, as ``hackmatrix evaluate`` does."""
+    return evaluate(
+        agent.model,
+        agent.env,
+        jax.random.key(seed),
+        episodes,
+        greedy=agent.greedy,
+        max_steps=1000,
+        metrics={**METRICS, **EVALUATE_METRICS},
+    )

@@ -10,6 +10,7 @@ import ppo_mask as pm
 import programs
 from environments import Scripted
 from ppo_mask.errors import RunError
+from ppo_mask.training import estimate
 
 
 class ShortOrLong(pm.AbstractEnv):
@@ -80,6 +81,20 @@ def test_every_episode_counts_once_without_a_bias_to_short_ones(episodes, envs):
     np.testing.assert_allclose(result.values["eval/stats/long"], (length == 21).mean(), rtol=1e-6)
     np.testing.assert_allclose([result.mean_return, result.mean_length], length.mean(), rtol=1e-6)
     np.testing.assert_allclose([result.std_return, result.std_length], length.std(), rtol=1e-6)
+    assert list(result.estimates) == ["return", "length", "stats/long"]
+    np.testing.assert_array_equal(result.episode_metrics["stats/long"], length == 21)
+
+
+def test_intervals():
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    half = 1.96 * values.std(ddof=1) / 2
+    assert estimate(values) == pytest.approx((2.5, 2.5 - half, 2.5 + half))
+    assert estimate(np.array([1.0])).high == np.inf
+    # Wilson's, as printed in textbooks.
+    shares = [estimate(np.arange(10) < count) for count in (0, 5, 10)]
+    assert shares[0].high == pytest.approx(0.2775, abs=1e-4)
+    assert shares[1].low == pytest.approx(0.2366, abs=1e-4)
+    assert shares[2].high == pytest.approx(1)
 
 
 def test_an_episode_is_cut_off_at_max_steps_and_says_so():

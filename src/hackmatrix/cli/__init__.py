@@ -4,10 +4,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hackmatrix.cli import evaluate, export, play, watch
+from hackmatrix.cli import export, play, watch
 from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask import runner
-from ppo_mask.runner.commands import CommandParser, add_compare, add_inspect, add_plot, run_commands
+from ppo_mask.runner.commands import (
+    CommandParser,
+    add_compare,
+    add_evaluate,
+    add_inspect,
+    add_plot,
+    run_commands,
+)
 
 _TITLES = {"stats/mean_stage": "mean stage", "stats/win_rate": "share of games won"}
 
@@ -20,8 +27,9 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
     commands.add_parser("train", help="train an agent", add_help=False)  # parses its own options
-    for command in (watch, play, evaluate):
-        command.add_to(commands)
+    watch.add_to(commands)
+    play.add_to(commands)
+    add_evaluate(commands, TASK, DEFAULTS, episodes=1000, max_steps=1000)
     add_inspect(commands)
     export.add_to(commands)
     add_plot(commands, _TITLES)

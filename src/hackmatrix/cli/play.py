@@ -6,8 +6,7 @@ from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, SIPHON_ACTION, find_action
 from hackmatrix.cli.legend import legend
-from hackmatrix.cli.options import add_game
-from hackmatrix.cli.screen import screen
+from hackmatrix.cli.screen import add_reveal, screen
 from hackmatrix.cli.terminal import Terminal, interactive
 from hackmatrix.env import HackMatrix
 from hackmatrix.play.replay import Session
@@ -15,7 +14,7 @@ from hackmatrix.render.text import colored
 from hackmatrix.rules.programs import CARDS
 from ppo_mask.envs.drawing import Frame
 from ppo_mask.runner import did_you_mean
-from ppo_mask.runner.commands import add_command, tell
+from ppo_mask.runner.commands import add_command, add_seed, tell
 
 _PROGRAM_KEYS = "123456789abcdefghijklmn"
 KEYS = ("↑", "↓", "←", "→", "s", *_PROGRAM_KEYS)
@@ -35,7 +34,8 @@ _PRESSED = {
 def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "play", _run, "play yourself, in the terminal")
-    add_game(parser)
+    add_seed(parser, "of the first game")
+    add_reveal(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

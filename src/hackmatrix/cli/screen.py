@@ -1,5 +1,6 @@
 """A frame of a game as 24 lines of 80 columns at most."""
 
+import argparse
 from collections.abc import Sequence
 
 from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, program_price
@@ -12,6 +13,13 @@ _BOLD, _DIM, _GREEN, _RED, _YELLOW = 1, 2, 32, 31, 33
 
 Piece = tuple[str, int]
 """Some words, and the code of their color; 0 for none."""
+
+
+def add_reveal(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for how much of the game a screen shows."""
+    parser.add_argument(
+        "--reveal", action="store_true", help="show what the player cannot see, too"
+    )
 
 
 def screen(

@@ -8,24 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from hackmatrix.actions import ACTION_NAMES
-from hackmatrix.cli.options import add_game, add_limit, add_players, agents
-from hackmatrix.cli.screen import screen
+from hackmatrix.cli.screen import add_reveal, screen
 from hackmatrix.cli.terminal import Terminal, interactive
-from hackmatrix.play.agents import Agent
+from hackmatrix.play.agents import Agent, agent_of
 from hackmatrix.play.replay import watch
 from hackmatrix.render.page import Replay, page
 from hackmatrix.render.picture import gif
 from hackmatrix.render.sheet import rows_of, sheet
 from hackmatrix.render.text import colored
+from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask.envs.drawing import Frame
 from ppo_mask.errors import RunError
 from ppo_mask.runner.commands import (
     MAX_SEED,
     add_command,
     add_files,
+    add_players,
+    load_players,
     number,
     refuse_existing,
-    tell,
     write,
 )
 
@@ -37,20 +38,17 @@ _END_SECONDS = 2.0
 def add_to(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "watch", _run, "watch a policy play")
-    add_players(parser, several=False)
-    add_game(parser)
+    add_players(parser, TASK, several=False, max_steps=1000)
+    add_reveal(parser)
     parser.add_argument(
         "--episodes", type=number(1), default=1, metavar="N", help="games to play (default: 1)"
     )
-    add_limit(parser)
     add_files(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    players = agents(options)
-    if len(players) > 1:
-        tell(f"watching {players[0].name} only; evaluate compares several")
-    agent = players[0]
+    (run,) = load_players(options, TASK, DEFAULTS)
+    agent = agent_of(run, sample=options.sample)
     play = partial(watch, agent, reveal=options.reveal, max_steps=options.max_steps)
     seeds = range(options.seed, options.seed + options.episodes)
     if seeds[-1] > MAX_SEED:

@@ -8,10 +8,9 @@ from ._architecture import architecture_of
 from ._checkpoint import Checkpoint, named_arrays
 from ._policy import load_policy, load_weights, save_policy
 from ._run_dir import RunDir
-from ._runs import LATEST, expand_user
+from ._runs import expand_user
 
 __all__ = [
-    "LATEST",
     "Checkpoint",
     "RunDir",
     "architecture_of",

@@ -30,6 +30,7 @@ from ._model import (
 )
 from ._policy import ModelLike, Policy, as_model
 from ._reader import AbstractReader, ArrayReader, IdentityReader
+from ._uniform import UniformActorCritic
 
 __all__ = [
     "AbstractActorCritic",
@@ -47,6 +48,7 @@ __all__ = [
     "Model",
     "ModelLike",
     "Policy",
+    "UniformActorCritic",
     "add_normalization",
     "as_model",
     "describe_network",

@@ -197,7 +197,7 @@ def _prepared(
         model to begin with.
     """
     config = absolute(plan.config)  # An environment may change the working directory.
-    if (name := config.run.run_name) in task.policies:
+    if (name := config.run.run_name) in task.policy_names:
         raise RunError(f"--run-name cannot be {name}: this program has such a policy")
     env, curriculum = make_parts(task, config)
     if not all_agree(plan.update):

@@ -9,7 +9,7 @@ import dataclasses
 from functools import partial
 from typing import Generic, TypeVar
 
-from ppo_mask.checkpoints import LATEST
+from ppo_mask.checkpoints._runs import LATEST
 from ppo_mask.devices.cpu import ENVS_PER_CORE
 from ppo_mask.ppo import PPO
 from ppo_mask.runner._phases import PhaseSettings

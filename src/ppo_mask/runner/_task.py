@@ -24,6 +24,8 @@ from ppo_mask.training._names import PREFIXES, check_metric_names
 Environment = TypeVar("Environment")
 
 _UNNAMED = NetworkSettings().network
+RANDOM = "random"
+"""The name of the policy of random play, which every program has."""
 
 
 MakeModel: TypeAlias = Callable[[AbstractEnv[Any], NetworkSettings, Array], ModelLike]
@@ -82,7 +84,12 @@ class Task(Generic[Environment]):
         presets: a folder of presets, which are ``--config`` files; ``--preset`` names one. None if
             there are no presets. On a GPU or TPU, a preset's block ``accelerator`` overrides the
             preset's other settings; its ``num_envs`` is for each device.
-        policies: the program's saved policies, by the names that ``--initial-policy`` accepts.
+        policies: the program's own policies, by the names that ``evaluate``, ``watch`` and
+            ``--initial-policy`` accept: the paths of saved policies, and policies without weights,
+            which are always sampled. Every program also has "random".
+        play_env: makes the environment in which a trained policy plays, from the environment's
+            settings and the policy's model; by default ``make_env``.
+        evaluate_metrics: metrics that only the command ``evaluate`` computes, by name.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -93,7 +100,9 @@ class Task(Generic[Environment]):
     networks: Mapping[str, MakeModel] = dataclasses.field(default_factory=dict[str, MakeModel])
     callbacks: Callable[[RunConfig[Environment]], Sequence[Callback]] = lambda _: ()
     presets: Path | None = None
-    policies: Mapping[str, Path] = dataclasses.field(default_factory=dict[str, Path])
+    policies: Mapping[str, Path | ModelLike] = dataclasses.field(default_factory=dict[str, Any])
+    play_env: Callable[[Environment, Model], AbstractEnv[Any]] | None = None
+    evaluate_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not default_network:
@@ -122,6 +131,11 @@ class Task(Generic[Environment]):
         if name not in makers:
             raise RunError(f"there is no network {name}; there are {', '.join(makers)}")
         return as_model(makers[name](env, network, key))
+
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        """The names of the program's own policies."""
+        return (RANDOM, *self.policies)
 
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
@@ -223,5 +237,7 @@ def with_initial_policy(
         return make_model
     key = jax.random.key(0)
     like = eqx.filter_eval_shape(lambda: init(make_model(key), key)).model
-    loaded = load_weights(task.policies.get(name, name), like)
+    if not isinstance(place := task.policies.get(name, name), (str, Path)) or name == RANDOM:
+        raise RunError(f"--initial-policy: the policy {name} has no weights to begin with")
+    loaded = load_weights(place, like)
     return lambda key: loaded

@@ -12,7 +12,7 @@ from ._algorithm import AbstractAlgorithm, At
 from ._batch import Batch, make_batch
 from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay
-from ._evaluate import evaluate
+from ._evaluate import Estimate, EvaluationResult, estimate, evaluate
 from ._gradients import mean_over_steps, take_gradient_steps
 from ._loop import acknowledge_stop
 from ._lower import lower_chunk
@@ -30,6 +30,8 @@ __all__ = [
     "Batch",
     "Callback",
     "Curriculum",
+    "Estimate",
+    "EvaluationResult",
     "History",
     "LogRecord",
     "Metric",
@@ -45,6 +47,7 @@ __all__ = [
     "TrainingError",
     "acknowledge_stop",
     "check_minibatches",
+    "estimate",
     "evaluate",
     "gather_rows",
     "lower_chunk",

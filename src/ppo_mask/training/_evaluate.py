@@ -1,8 +1,10 @@
 """Evaluates a policy in separate environments."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, SupportsIndex
+from functools import partial
+from typing import Any, NamedTuple, SupportsIndex
 
 import equinox as eqx
 import jax
@@ -16,7 +18,7 @@ from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import TimeLimit, VectorEnv
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import require_env
-from ppo_mask.envs.actions import Actions
+from ppo_mask.envs.actions import Action, Actions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools._trees import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
@@ -32,6 +34,36 @@ _MOST_ENVS, _MOST_HOST_ENVS = 256, 8
 _CHUNK, _HOST_CHUNK = 256, 16
 
 
+_NORMAL_95 = 1.96
+
+
+class Estimate(NamedTuple):
+    """A mean over independent episodes, and its 95% confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    """Estimates a mean from independent values.
+
+    Args:
+        values: one number per episode, or one boolean. The mean of booleans is a share, with the
+            interval of Wilson (1927, JASA 22: 209-212). A single number has an infinite interval.
+    """
+    mean, number = float(values.mean()), len(values)
+    if values.dtype == bool:
+        z2 = _NORMAL_95**2
+        middle = (mean + z2 / (2 * number)) / (1 + z2 / number)
+        spread = mean * (1 - mean) / number + z2 / (4 * number**2)
+        half = _NORMAL_95 * math.sqrt(spread) / (1 + z2 / number)
+        return Estimate(mean, max(0.0, middle - half), min(1.0, middle + half))
+    spread = float(values.std(ddof=1)) if number > 1 else math.inf
+    half = _NORMAL_95 * spread / math.sqrt(number)
+    return Estimate(mean, mean - half, mean + half)
+
+
 @dataclass(frozen=True)
 class EvaluationResult:
     """The outcome of each episode, and metrics over all episodes.
@@ -41,6 +73,7 @@ class EvaluationResult:
         episode_length: steps of each episode.
         truncated: whether the environment, or ``max_steps``, truncated the episode.
         final_info: the info of each episode's last step.
+        episode_metrics: the custom metrics of each episode that are means over episodes, by name.
         values: metrics by name, as in a log line, all under ``eval/``: ``mean_episode_return``,
             ``mean_reward`` (per step), …, and custom metrics.
     """
@@ -49,6 +82,7 @@ class EvaluationResult:
     episode_length: Int[np.ndarray, " episodes"]
     truncated: Bool[np.ndarray, " episodes"]
     final_info: dict[str, np.ndarray]
+    episode_metrics: dict[str, np.ndarray]
     values: dict[str, float]
 
     def __repr__(self) -> str:
@@ -76,6 +110,12 @@ class EvaluationResult:
     def std_length(self) -> float:
         """Population standard deviation of the length over the episodes, in steps."""
         return float(self.episode_length.std())
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """Mean and 95% interval of ``return``, ``length``, and each of ``episode_metrics``."""
+        own = {"return": self.episode_return, "length": self.episode_length}
+        return {name: estimate(values) for name, values in (own | self.episode_metrics).items()}
 
 
 def evaluate(
@@ -168,6 +208,7 @@ def evaluate(
         record.episode_length,
         record.truncated,
         record.final_info,
+        {name: record.metrics[name] for name in metrics if name in record.metrics},
         {name if name.startswith("eval/") else f"eval/{name}": x for name, x in values.items()},
     )
 
@@ -177,6 +218,7 @@ class _Record(eqx.Module):
     episode_length: Int[Array, " episodes"]
     truncated: Bool[Array, " episodes"]
     final_info: dict[str, Array]
+    metrics: dict[str, Array]
     allowed: Bool[Array, ""]
     finite: Bool[Array, ""]
 
@@ -190,6 +232,17 @@ class _Playing(eqx.Module):
     totals: Sums
 
 
+def _of_episode(
+    metrics: Mapping[str, Metric], action: Action, info: dict[str, Array]
+) -> dict[str, Array]:
+    """Computes the metrics that are means over episodes from an episode's last step."""
+    return {
+        name: jnp.asarray(metric.value(action, info))
+        for name, metric in metrics.items()
+        if (metric.over, metric.reduce) == ("episodes", "mean")
+    }
+
+
 @eqx.filter_jit
 def _begin(
     model: Model,
@@ -201,11 +254,14 @@ def _begin(
     reset_key, key = jax.random.split(key)
     rollout = start_rollout(vector_env, model, reset_key)
     info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
+    action = jax.ShapeDtypeStruct(Actions.of(vector_env.num_actions).shape, jnp.int32)
+    of_episode = jax.eval_shape(partial(_of_episode, metrics), action, info)
     record = _Record(
         jnp.zeros(num_episodes, jnp.float32),
         jnp.zeros(num_episodes, jnp.int32),
         jnp.zeros(num_episodes, bool),
         zeros_from_shapes(info, num_episodes),
+        zeros_from_shapes(of_episode, num_episodes),
         allowed=jnp.array(True),
         finite=all_finite(model),
     )
@@ -256,6 +312,9 @@ def _play(
             note(old.episode_length, timestep.episode_length),
             note(old.truncated, timestep.truncated),
             jax.tree.map(note, old.final_info, timestep.info),
+            jax.tree.map(
+                note, old.metrics, jax.vmap(partial(_of_episode, metrics))(action, timestep.info)
+            ),
             old.allowed & Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all(),
             # Observations are seen in what the network makes of them.
             old.finite & all_finite((log_prob, timestep.episode_return)),

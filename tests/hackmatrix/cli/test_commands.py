@@ -173,7 +173,7 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["watch"], "say who plays: a run, --latest, or --policy random|greedy-exit|fighter"),
+        (["watch"], "; there are also --policy random|greedy-exit|fighter|champion"),
         (["watch", "--policy", "figther"], "no policy figther; did you mean fighter?"),
         (["watch", "--policy", "fighter", "--fps", "0"], "must be more than 0"),
         (

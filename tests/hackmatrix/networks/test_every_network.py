@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hackmatrix import HackMatrix
-from hackmatrix.play.agents import NETWORKS, Agent, game_for
+from hackmatrix.play.agents import NETWORKS, Agent
 from hackmatrix.play.replay import record
-from hackmatrix.task import TASK
+from hackmatrix.task import TASK, GameSettings, play_env
 from ppo_mask.checkpoints import architecture_of, load_policy, save_policy
 from ppo_mask.checkpoints._architecture import build
 from ppo_mask.checkpoints._policy import _KNOWN
@@ -58,7 +58,14 @@ def test_it_learns_and_plays(tmp_path, name):
     save_policy(state.model, tmp_path / "policy")
     loaded = load_policy(tmp_path / "policy", NETWORKS).model
     assert is_recurrent(loaded) == (name == "recurrent")
-    assert len(record(Agent(name, loaded, True, game_for(loaded)), 0, max_steps=4).frames) > 1
+    assert (
+        len(
+            record(
+                Agent(name, loaded, True, play_env(GameSettings(), loaded)), 0, max_steps=4
+            ).frames
+        )
+        > 1
+    )
 
 
 @pytest.mark.parametrize("name", TASK.networks)

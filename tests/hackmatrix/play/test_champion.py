@@ -6,8 +6,8 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from hackmatrix.play.agents import named_agent
-from hackmatrix.play.evaluation import measure
+from games import evaluated
+from hackmatrix.play.agents import load_agent
 from hackmatrix.task import CHAMPION
 from recorded import row, views
 
@@ -26,9 +26,9 @@ def test_the_champion_is_small_says_how_it_came_about_and_holds_nothing_of_a_mac
 
 
 def test_it_loads_and_knows_what_a_position_is_worth():
-    agent = named_agent("champion")
+    agent = load_agent("champion")
     assert agent.greedy
-    assert not named_agent("champion", sample=True).greedy
+    assert not load_agent("champion", sample=True).greedy
     assert agent.env.time_aware
     distribution, value = eqx.filter_jit(agent.model)(row(views().timed, 0), views().mask[0])
     assert np.abs(value) > 1
@@ -39,11 +39,10 @@ def test_it_loads_and_knows_what_a_position_is_worth():
 @pytest.mark.optimized
 def test_it_wins_as_often_as_it_did():
     """Of 2,000 games it won 68 %; of 150, fewer than half in one of 100,000 seeds."""
-    found = measure(named_agent("champion"), seed=2, episodes=150)
-    assert found.win_rate.mean > 0.5
-    assert found.estimates["stage"].mean > 6
-    assert found.cut_off < 5  # It leaves circles: 1 % of 2,000.
-    assert found.estimates["return"].mean > 390
-    assert found.actions["siphon"] > 8
-    programs = sum(n for name, n in found.actions.items() if name.isupper() and name != "UNDO")
-    assert programs > 10
+    found = evaluated(load_agent("champion"), seed=2, episodes=150)
+    assert found.values["eval/stats/win_rate"] > 0.5
+    assert found.values["eval/stats/mean_stage"] > 6
+    assert found.truncated.sum() < 5  # It leaves circles: 1 % of 2,000.
+    assert found.mean_return > 390
+    assert found.values["eval/actions/siphon_frac"] * found.mean_length > 8
+    assert found.values["eval/actions/program_frac"] > 0.03

@@ -14,7 +14,7 @@ from PIL import Image
 from games import ENV
 from hackmatrix.cli.watch import film
 from hackmatrix.networks import player_centered_mlp
-from hackmatrix.play.agents import Agent, named_agent
+from hackmatrix.play.agents import Agent, load_agent
 from hackmatrix.play.replay import Replay, Session, record
 from hackmatrix.render.page import page
 from hackmatrix.render.picture import png
@@ -28,7 +28,7 @@ NETWORK = player_centered_mlp(8, 1, key=jax.random.key(0))
 
 @pytest.fixture(scope="module")
 def fighter():
-    return record(named_agent("fighter"), 1)
+    return record(load_agent("fighter"), 1)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +62,11 @@ def test_frames_say_what_led_to_them_and_what_may_come(network):
 
 
 def test_a_seed_is_a_game_and_what_is_revealed_changes_nothing_else(fighter):
-    again, other = (record(named_agent("fighter"), seed, max_steps=3) for seed in (1, 2))
+    again, other = (record(load_agent("fighter"), seed, max_steps=3) for seed in (1, 2))
     assert again.frames[:3] == fighter.frames[:3]
     assert other.frames[0] != fighter.frames[0]
     assert [frame.end for frame in again.frames] == ["", "", "", "cut off"]
-    revealed = record(named_agent("fighter"), 1, reveal=True, max_steps=3)
+    revealed = record(load_agent("fighter"), 1, reveal=True, max_steps=3)
     assert [f.action for f in revealed.frames] == [f.action for f in again.frames]
     assert revealed.frames[0].scene.revealed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hackmatrix.play.agents import named_agent
+from hackmatrix.play.agents import load_agent
 from hackmatrix.play.replay import record
 from hackmatrix.render.page import page
 
@@ -29,7 +29,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def replay():
-    return record(named_agent("fighter"), 1)
+    return record(load_agent("fighter"), 1)
 
 
 @pytest.fixture(scope="module")

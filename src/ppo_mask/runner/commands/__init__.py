@@ -24,16 +24,14 @@ from ._options import (
     add_files,
     add_folder,
     add_force,
-    add_latest,
     add_seed,
-    columns,
     number,
     refuse_existing,
     run_commands,
     tell,
-    to_json,
     write,
 )
+from ._players import add_players, load_players
 from ._plot import add_plot
 from ._watch import add_watch
 
@@ -43,14 +41,15 @@ __all__ = [
     "TrainedRun",
     "add_command",
     "add_compare",
+    "add_evaluate",
     "add_files",
     "add_folder",
     "add_force",
     "add_inspect",
-    "add_latest",
+    "add_players",
     "add_plot",
     "add_seed",
-    "columns",
+    "load_players",
     "load_run",
     "number",
     "of_a_program",
@@ -58,7 +57,6 @@ __all__ = [
     "refuse_existing",
     "run_commands",
     "tell",
-    "to_json",
     "write",
 ]
 

@@ -1,95 +1,116 @@
-"""``evaluate``: plays episodes with a run's policy."""
+"""``evaluate``: how well policies play, side by side."""
 
 import argparse
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
-from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import (
-    add_command,
-    add_folder,
-    add_seed,
-    columns,
-    number,
-    to_json,
-)
-from ppo_mask.training import evaluate
+from ppo_mask.runner.commands._load import TrainedRun
+from ppo_mask.runner.commands._options import add_command, columns, number, tell, to_json
+from ppo_mask.runner.commands._players import add_players, load_players
+from ppo_mask.training import Estimate, EvaluationResult, evaluate
 
 
-def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
-    """Adds the command to a program's command line."""
+def add_evaluate(
+    commands: Any,
+    task: Task[Any],
+    defaults: RunConfig[Any],
+    *,
+    episodes: int = 100,
+    max_steps: int = 10_000,
+) -> None:
+    """Adds the command to a program's command line.
+
+    Args:
+        commands: the program's commands, from ``add_subparsers``.
+        task: the program's task.
+        defaults: the program's defaults.
+        episodes: the default of ``--episodes``.
+        max_steps: the default of ``--max-steps``.
+    """
     parser = add_command(
         commands,
         "evaluate",
         lambda options: _run(options, task, defaults),
-        "play episodes with a run's policy and say how they went",
+        "play many episodes with each policy, and print means with 95% intervals",
     )
-    add_run(parser)
+    add_players(parser, task, several=True, max_steps=max_steps)
     parser.add_argument(
-        "--episodes", type=number(1), default=100, metavar="N", help="(default: 100)"
+        "--episodes", type=number(1), default=episodes, metavar="N", help=f"(default: {episodes})"
     )
-    parser.add_argument(
-        "--max-steps",
-        type=number(1),
-        default=10_000,
-        metavar="N",
-        help="steps after which an episode is truncated (default: 10000)",
-    )
-    add_play(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that choose a run."""
-    parser.add_argument(
-        "run",
-        nargs="?",
-        default=LATEST,
-        metavar="RUN",
-        help="a run's folder, name or URL, a checkpoint in it, or a saved policy, which plays in "
-        "the program's default environment (default: latest)",
-    )
-    add_folder(parser)
-
-
-def add_play(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for how the policy plays."""
-    add_seed(parser)
-    parser.add_argument(
-        "--sample",
-        action="store_true",
-        help="sample actions from the policy instead of taking the most probable",
-    )
-
-
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
-    run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
+    results: list[tuple[str, EvaluationResult]] = []
+    printed: list[dict[str, Any]] = []
+    for run in load_players(options, task, defaults):
+        tell(f"{options.episodes:,} episodes by {run.name} ...")
+        result = _evaluate(run, options, task)
+        results.append((run.name, result))
+        estimates = {name: x._asdict() for name, x in result.estimates.items()}
+        printed.append(
+            {
+                "name": run.name,
+                "run": run.run_dir and str(run.run_dir.path),
+                "update": run.update,
+                "episodes": options.episodes,
+                "cut_off": int(result.truncated.sum()),
+                "estimates": estimates,
+                **result.values,
+            }
+        )
+    print(to_json(printed) if options.json else _table(results))
+    return 0
+
+
+def _evaluate(
+    run: TrainedRun[Any], options: argparse.Namespace, task: Task[Any]
+) -> EvaluationResult:
     try:
-        result = evaluate(
+        return evaluate(
             run.policy,
             run.env,
             jax.random.key(options.seed),
             options.episodes,
-            greedy=not options.sample,
+            greedy=not options.sample and run.run_dir is not None,
             max_steps=options.max_steps,
-            metrics=task.metrics,
+            metrics={**task.metrics, **task.evaluate_metrics},
         )
     except ValueError as error:  # A mask that allows no action.
         raise RunError(str(error)) from error
-    if options.json:
-        about = {"run": str(run.run_dir.path), "update": run.update}
-        print(to_json(about | result.values))
-        return 0
-    of = "" if run.update is None else f", update {run.update:,}"
-    print(f"{run.run_dir.path}{of}: {options.episodes:,} episodes\n")
-    spread = f"{result.mean_return:.4g}, deviation {result.std_return:.4g}"
-    rows = [["return", spread], ["cut off", f"{int(result.truncated.sum()):,}"]]
-    names = [name for name in result.values if not name.endswith(("episodes", "episode_return"))]
-    rows += [[name.removeprefix("eval/"), f"{result.values[name]:.4g}"] for name in names]
-    print(columns(rows))
-    return 0
+
+
+def _table(named: Sequence[tuple[str, EvaluationResult]]) -> str:
+    """Formats results as text, with a column for each policy's name."""
+    names, results = zip(*named, strict=True)
+    first = results[0]
+
+    def row(name: str, cell: Callable[[EvaluationResult], str]) -> list[str]:
+        return [name, *map(cell, results)]
+
+    rows = [["", *names]]
+    for name, values in {"return": first.episode_return, **first.episode_metrics}.items():
+        is_share = values.dtype == bool
+        rows.append(row(name, lambda x, name=name, y=is_share: _interval(x.estimates[name], y)))
+    rows.append(row("length", lambda x: _interval(x.estimates["length"], False)))
+    rows.append(row("cut off", lambda x: f"{int(x.truncated.sum()):,}"))
+    rows.append([])
+    for name in first.values:
+        label = name.removeprefix("eval/")
+        is_above = label in first.episode_metrics or label.startswith(("mean_episode", "num_"))
+        if not is_above and any(x.values[name] for x in results):
+            rows.append(row(label, lambda x, name=name: f"{x.values[name]:.4g}"))
+    said = "Means and, in brackets, their 95% intervals. What is 0 for all is left out."
+    return f"{columns(rows)}\n\n{said}"
+
+
+def _interval(estimate: Estimate, is_share: bool) -> str:
+    if is_share:
+        low, high = 100 * estimate.low, 100 * estimate.high
+        return f"{100 * estimate.mean:.1f}% [{low:.1f}, {high:.1f}]"
+    return f"{estimate.mean:.4g} [{estimate.low:.4g}, {estimate.high:.4g}]"

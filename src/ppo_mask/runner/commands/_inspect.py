@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ppo_mask.checkpoints import LATEST, Checkpoint
-from ppo_mask.checkpoints._runs import find_run
+from ppo_mask.checkpoints import Checkpoint
+from ppo_mask.checkpoints._runs import LATEST, find_run
 from ppo_mask.runner.commands._options import add_command, add_latest
 
 

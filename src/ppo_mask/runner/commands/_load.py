@@ -2,22 +2,23 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
-from ppo_mask.checkpoints import LATEST, RunDir, expand_user, load_policy, load_weights
+from ppo_mask.checkpoints import RunDir, expand_user, load_policy, load_weights
 from ppo_mask.checkpoints._policy import is_saved_policy
-from ppo_mask.checkpoints._runs import find_run
+from ppo_mask.checkpoints._runs import LATEST, find_run
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
-from ppo_mask.networks import Model, Policy
+from ppo_mask.networks import Model, ModelLike, Policy, UniformActorCritic
 from ppo_mask.runner._plan import read_stored
 from ppo_mask.runner._reader import absolute, merge
 from ppo_mask.runner._settings import RunConfig, resolve
-from ppo_mask.runner._task import Task, make_parts
+from ppo_mask.runner._task import RANDOM, Task, make_parts
 from ppo_mask.training import Trainer
 
 Environment = TypeVar("Environment")
@@ -25,25 +26,26 @@ Environment = TypeVar("Environment")
 
 @dataclass(frozen=True)
 class TrainedRun(Generic[Environment]):
-    """A trained run.
+    """A policy that plays: that of a run, a saved one, or a program's own.
 
     Attributes:
-        run_dir: the run's folder.
-        update: the update number of the policy's checkpoint; None for a saved policy.
-        config: all settings.
-        env: the environment that evaluations use.
-        policy: the trained policy.
+        name: for titles and tables.
+        run_dir: the run's folder, or the saved policy's; None for a policy without weights.
+        update: the update number of the policy's checkpoint; None for other policies.
+        config: all settings; the program's defaults if the policy is not of a run.
+        env: the environment in which the policy plays.
+        policy: the policy.
     """
 
-    run_dir: RunDir
+    name: str
+    run_dir: RunDir | None
     update: int | None
     config: RunConfig[Environment]
     env: AbstractEnv[Any]
     policy: Policy
 
     def __repr__(self) -> str:
-        of = "" if self.update is None else f", update {self.update}"
-        return f"TrainedRun({self.run_dir.path.name}{of}, {self.policy})"
+        return f"TrainedRun({self.name}, {self.policy})"
 
 
 def load_run(
@@ -52,14 +54,13 @@ def load_run(
     place: str = LATEST,
     parent: str = "checkpoints",
 ) -> TrainedRun[Environment]:
-    """Loads a run that this program has trained.
+    """Loads a run that this program has trained, or another policy for its environment.
 
     Args:
         task: the program's task.
-        defaults: the program's defaults.
-        place: the run's folder, name or URL; a checkpoint in a run; "latest"; or a policy from
-            ``save_policy``, also by its name in ``task.policies``. For a saved policy, the defaults
-            define the environment.
+        defaults: the program's defaults, which define the environment of a policy without a run.
+        place: the run's folder, name or URL; a checkpoint in a run; "latest"; a policy from
+            ``save_policy``; or the name of one of the program's own policies, such as "random".
         parent: the folder or URL to search for names and for "latest".
 
     Raises:
@@ -69,28 +70,41 @@ def load_run(
         ``run = load_run(task, defaults, "checkpoints/first")``, then
         ``pm.evaluate(run.policy, run.env, jax.random.key(0), 100)``.
     """
-    offered, place = task.offer(defaults), str(task.policies.get(place, place))
-    if is_saved_policy(place):
-        config = resolve(offered)
+    offered, found = task.offer(defaults), task.policies.get(place, place)
+    has_no_weights = place == RANDOM or not isinstance(found, (str, Path))
+    if has_no_weights or is_saved_policy(str(found)):
+        config, update, name = resolve(offered), None, Path(place).name
         env, _ = make_parts(task, config)
-        policy = load_policy(place, _networks(task, env, config))
-        return TrainedRun(RunDir(expand_user(place)), None, config, env, policy)
-    run_dir, step = find_run(place, parent)
-    checkpoint = run_dir.checkpoint(step)
-    try:
-        stored = merge(offered, read_stored(run_dir, checkpoint, offered))
-    except RunError as error:
-        raise RunError(f"run {run_dir.path} is not of this program: {error}") from error
-    config = absolute(resolve(stored))
-    env, _ = make_parts(task, config)
+        if has_no_weights:
+            run_dir, model = None, UniformActorCritic(env.num_actions) if place == RANDOM else found
+            policy = Policy(cast(ModelLike, model))
+        else:
+            run_dir = RunDir(expand_user(str(found)))
+            policy = load_policy(run_dir.path, _networks(task, env, config))
+    else:
+        run_dir, step = find_run(str(found), parent)
+        checkpoint = run_dir.checkpoint(step)
+        update, name = checkpoint.step, f"{run_dir.path.name}/{checkpoint.step}"
+        try:
+            stored = merge(offered, read_stored(run_dir, checkpoint, offered))
+        except RunError as error:
+            raise RunError(f"run {run_dir.path} is not of this program: {error}") from error
+        config = absolute(resolve(stored))
+        env, _ = make_parts(task, config)
+        policy = Policy(load_weights(checkpoint, _model_like(task, env, config)))
+    if task.play_env is not None:
+        env = task.play_env(config.environment, policy.model)
+    return TrainedRun(name, run_dir, update, config, env, policy)
+
+
+def _model_like(task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]) -> Model:
+    """Returns shapes in place of a run's model, wrapped as its algorithm does."""
     trainer = Trainer(env, config.algorithm, metrics=task.metrics)
 
     def model(key: Key[Array, ""]) -> Model:
         return trainer.init(task.new_model(env, config.network, key), key).model
 
-    like = eqx.filter_eval_shape(model, jax.random.key(0))
-    policy = Policy(load_weights(checkpoint, like))
-    return TrainedRun(run_dir, checkpoint.step, config, env, policy)
+    return eqx.filter_eval_shape(model, jax.random.key(0))
 
 
 def _networks(task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]) -> list[type[Any]]:

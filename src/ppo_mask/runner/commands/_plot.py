@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ppo_mask.checkpoints import LATEST, RunDir, expand_user
+from ppo_mask.checkpoints import RunDir, expand_user
+from ppo_mask.checkpoints._runs import LATEST
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log

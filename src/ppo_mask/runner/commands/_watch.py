@@ -16,16 +16,9 @@ from ppo_mask.envs.drawing._frames import name_action
 from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
-from ppo_mask.runner.commands._evaluate import add_play, add_run
-from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import (
-    add_command,
-    add_files,
-    number,
-    refuse_existing,
-    tell,
-    write,
-)
+from ppo_mask.runner.commands._load import TrainedRun
+from ppo_mask.runner.commands._options import add_command, add_files, refuse_existing, tell, write
+from ppo_mask.runner.commands._players import add_players, load_players
 from ppo_mask.training._health import all_finite, describe_not_finite
 
 _FEW_ACTIONS, _TOP_ACTIONS = 12, 8
@@ -39,18 +32,14 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
         lambda options: _run(options, task, defaults),
         "show an episode that a run's policy plays",
     )
-    add_run(parser)
-    parser.add_argument(
-        "--max-steps", type=number(1), default=200, metavar="N", help="(default: 200)"
-    )
-    add_play(parser)
+    add_players(parser, task, several=False, max_steps=200)
     add_files(parser)
 
 
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
     files = [path for path in (options.html, options.gif) if path]
     refuse_existing(files, options.force)
-    run: TrainedRun[Any] = load_run(task, defaults, options.run, options.checkpoint_dir)
+    (run,) = load_players(options, task, defaults)
     names = Actions.of(run.env.num_actions).names
     frames = list[Frame]()
     with second_interrupt_ends():
@@ -61,8 +50,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     last = frames[-1]
     summary = f"{last.end} after {last.step} steps"
     print(f"{summary}\nreturn {last.return_:.4g}")
-    of = "" if run.update is None else f", update {run.update:,}"
-    title = f"{run.run_dir.path.name}{of}, seed {options.seed}"
+    title = f"{run.name}, seed {options.seed}"
     contents = dict[str, str | bytes]()
     if options.gif:
         contents[options.gif] = film(frames, names, options.fps)
@@ -79,12 +67,14 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
     env, model, host = run.env, run.policy.model, host_env_in(run.env)
     starts = np.array(Actions.of(env.num_actions).starts)
 
+    samples = options.sample or run.run_dir is None
+
     @eqx.filter_jit
     def decide(timestep: Any, hidden: Any, key: Any) -> Any:
         distribution, value, hidden = model.advance(
             timestep.observation, timestep.action_mask, hidden
         )
-        action = distribution.sample(key) if options.sample else distribution.mode()
+        action = distribution.sample(key) if samples else distribution.mode()
         return action, distribution.probs, value, hidden
 
     def show(state: Any, timestep: Any) -> Picture:
@@ -122,7 +112,8 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
             raise RunError(describe_not_finite(model))
         place = np.asarray(chosen) + starts
         numbers = place.tolist() if place.ndim == 0 else tuple(place.tolist())
-        decision = Decision(numbers, tuple(probabilities.tolist()), float(value))
+        known = float(value) if np.isfinite(value) else None
+        decision = Decision(numbers, tuple(probabilities.tolist()), known)
         allowed = tuple(np.flatnonzero(timestep.action_mask).tolist())
         yield Frame(step, scene, allowed, action, rewards, return_, decision, end)
         state, timestep = take_step(step_key, state, chosen)
@@ -161,7 +152,8 @@ def _text(frame: Frame, names: Sequence[str]) -> str:
             for action in shown
         ]
         among = f"{len(frame.allowed)} of {len(names)} allowed"
-        lines.append(f"policy: {'  '.join(shares)}   ({among}, value {decision.value:.4g})")
+        value = "" if decision.value is None else f", value {decision.value:.4g}"
+        lines.append(f"policy: {'  '.join(shares)}   ({among}{value})")
     return "\n".join(lines)
 
 

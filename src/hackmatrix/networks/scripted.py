@@ -55,10 +55,6 @@ class Scripted(AbstractActorCritic):
         return MaskedCategorical(logits, action_mask), jnp.float32(_NO_VALUE)
 
 
-def _uniform(observation: Observation, mask: _Mask) -> _Logits:
-    return jnp.zeros(NUM_ACTIONS)
-
-
 def _greedy_exit(observation: Observation, mask: _Mask) -> _Logits:
     return _best(_on_moves(_View(observation).ways().astype(jnp.float32)), mask)
 
@@ -75,13 +71,11 @@ def _fighter(observation: Observation, mask: _Mask) -> _Logits:
 
 
 SCRIPTED: dict[str, AbstractActorCritic] = {
-    "random": Scripted(_uniform),
     "greedy-exit": Scripted(_greedy_exit),
     "fighter": Scripted(_fighter),
 }
 """The scripted policies by name.
 
-- ``random``: every allowed action is equally likely.
 - ``greedy-exit``: takes a shortest path around the blocks to the exit, and attacks whoever is on
   the path. Without such a path, it takes the first allowed action.
 - ``fighter``: attacks the nearest enemy in its line of fire, else the nearest transmission there.

@@ -1,0 +1,79 @@
+"""Options of commands in which policies play."""
+
+import argparse
+from typing import Any, TypeVar
+
+from ppo_mask.checkpoints._runs import LATEST
+from ppo_mask.errors import RunError
+from ppo_mask.runner._schema import did_you_mean
+from ppo_mask.runner._settings import RunConfig
+from ppo_mask.runner._task import Task
+from ppo_mask.runner.commands._load import TrainedRun, load_run
+from ppo_mask.runner.commands._options import add_latest, add_seed, number
+
+Environment = TypeVar("Environment")
+
+
+def add_players(
+    parser: argparse.ArgumentParser, task: Task[Any], *, several: bool, max_steps: int
+) -> None:
+    """Adds the options that say who plays, and how.
+
+    Args:
+        parser: the command's parser.
+        task: the program's task.
+        several: whether several policies may play, one after another.
+        max_steps: the default of ``--max-steps``.
+    """
+    parser.add_argument(
+        "runs",
+        nargs="*" if several else "?",
+        metavar="RUN",
+        help="a run's folder, name or URL, a checkpoint in it, or a saved policy (default: the "
+        "newest run)",
+    )
+    add_latest(parser)
+    parser.add_argument(
+        "--policy",
+        nargs="+" if several else 1,
+        default=[],
+        metavar="NAME",
+        help=f"a policy that the program has: {', '.join(task.policy_names)}",
+    )
+    add_seed(parser, "of the first episode" * (not several))
+    parser.add_argument(
+        "--sample",
+        action="store_true",
+        help="sample a network's actions instead of taking the most probable",
+    )
+    parser.add_argument(
+        "--max-steps",
+        type=number(1),
+        default=max_steps,
+        metavar="N",
+        help=f"steps after which an episode is cut off (default: {max_steps})",
+    )
+
+
+def load_players(
+    options: argparse.Namespace, task: Task[Environment], defaults: RunConfig[Environment]
+) -> list[TrainedRun[Environment]]:
+    """Loads the policies that play, in the order of the command line.
+
+    Raises:
+        RunError: there is no such policy, or several are given and only one may play.
+    """
+    given = options.runs if isinstance(options.runs, list) else [options.runs] * bool(options.runs)
+    for name in options.policy:
+        if name not in (names := task.policy_names):
+            hint = did_you_mean(name, names)
+            raise RunError(f"there is no policy {name}{hint}; there are {', '.join(names)}")
+    places = [*given, *[LATEST] * options.latest, *options.policy]
+    if given is not options.runs and len(places) > 1:
+        raise RunError(f"{' and '.join(places)}: give one policy; evaluate compares several")
+    try:
+        found = places or [LATEST]
+        return [load_run(task, defaults, place, options.checkpoint_dir) for place in found]
+    except RunError as error:
+        hint = "" if places else f"; there are also --policy {'|'.join(task.policy_names)}"
+        raise RunError(f"{error}{hint}") from error

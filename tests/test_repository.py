@@ -162,12 +162,6 @@ def test_addresses_are_the_projects(name: str) -> None:
     assert all(url.startswith(ours) for url in PROJECT["urls"].values())
 
 
-def test_the_command_of_the_release_sets_all_addresses() -> None:
-    (wanted,) = re.findall(r"git grep -lz '(\S+)'", (ROOT / "docs/releasing.md").read_text())
-    for name in ADDRESSED:
-        assert re.search(wanted.replace("\\|", "|"), (ROOT / name).read_text()), name
-
-
 def as_pypi_shows_it() -> str:
     """The README as hatch-fancy-pypi-readme makes it."""
     hook = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]

@@ -50,6 +50,7 @@ SHARED: dict[str, Any] = {
     "num_minibatches": 4,
 }
 EPOCHS, WIDTH, EPISODES = 4, 64, 128
+PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # macOS counts memory in bytes.
 
 # When a training began, a function that makes updates, the first state, and a state's mean return.
 Training = tuple[float, Callable[[Any, int], Any], Any, Callable[[Any], float]]
@@ -133,7 +134,7 @@ def measure(library: str, task: Task, seed: int) -> dict[str, float]:
     return {
         "first_update": trained_once - began,
         "steps_per_second": updates * batch / (time.perf_counter() - trained_once),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MB,
         "return": mean_return(state),
     }
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 _FEWEST_RUNS, _LONG_ENOUGH = 2, 30.0  # seconds
+PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # macOS counts memory in bytes.
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def measure(
     seconds: list[float] = []
     while not _enough(seconds, runs):
         seconds.append(program.seconds())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / PER_MB
     return Measurement(
         subject=subject,
         num_envs=num_envs,

@@ -51,7 +51,7 @@ def test_environment_with_flat_observations(measured, num_envs, devices):
 def _installed(peer: str) -> None:
     library = peer.split()[0]
     if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed; pip install 'ppo-mask[bench]'")
+        pytest.skip(f"{library} is not installed; pip install 'ppo-mask[{library}]'")
 
 
 @ON

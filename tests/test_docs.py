@@ -41,7 +41,10 @@ ELSEWHERE = (
     "seeds.md",
     "CONTRIBUTING.md",
 )
-SET_UP = re.compile(r"python3 -m venv \.venv && \.venv/bin/pip install -e \S+ && \.venv/bin/")
+SET_UP = re.compile(
+    r"python3 -m venv( --upgrade-deps)? \.venv && "
+    r"\.venv/bin/pip install -e \.( --group test)? && \.venv/bin/"
+)
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -215,6 +218,13 @@ def test_the_readme_has_one_line_to_train_and_one_to_test() -> None:
     train, test = set_ups()
     assert "examples/train_hackmatrix.py" in train
     assert "-m pytest" in test
+
+
+@pytest.mark.slow
+def test_the_first_block_prints_what_it_says(tmp_path: Path) -> None:
+    program = blocks(ROOT / "README.md")[0][1]
+    (said,) = re.findall(r"^# (.*)$", program, re.MULTILINE)
+    assert run([sys.executable, "-c", program], tmp_path) == f"{said}\n"
 
 
 @pytest.mark.slow

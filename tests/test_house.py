@@ -46,9 +46,10 @@ LAYERS = {
         "render": GAME | {"positions"},
         "task": GAME | {"curriculum", "networks"},
         "play": GAME | {"networks", "render", "task"},
-        "gymnasium": GAME | {"render"},
+        "_registration": set[str](),
+        "gymnasium": GAME | {"render", "_registration"},
         "cli": GAME | {"networks", "render", "task", "play"},
-        "__init__": {"env", "render", "rules"},
+        "__init__": {"env", "render", "rules", "_registration"},
         "__main__": {"cli"},
     },
 }

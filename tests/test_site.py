@@ -55,6 +55,23 @@ def test_links_lead_to_the_same_on_the_site_and_code_stays_as_it_is() -> None:
     assert moved == "[a](tuning.md#lessons) [b](contributing.md) [c](https://a.org/docs/x)" + code
 
 
+def test_badges_of_the_readme_are_left_out() -> None:
+    text = "# A\n\n[![B](https://b.org/b.svg)](https://b.org)\n[![C](https://c.org)](d.md)\n\nE\n"
+    assert tool("hooks").on_page_markdown(text, rendered("index.md")) == "# A\n\nE\n"
+
+
+def test_the_index_has_a_link_for_each_page() -> None:
+    def item(title: str, url: str = "", children: object = None) -> SimpleNamespace:
+        return SimpleNamespace(title=title, url=url, children=children, is_section=bool(children))
+
+    nav = SimpleNamespace(items=[item("A", "a.html"), item("B", children=[item("C", "b/c.html")])])
+    project = {"name": "n", "description": "d", "urls": {"Documentation": "https://s/"}}
+    assert tool("hooks").index(nav, project).splitlines() == [
+        *("# n", "", "> d", "", "## Start", "", "- [A](https://s/a.html)"),
+        *("", "## B", "", "- [C](https://s/b/c.html)"),
+    ]
+
+
 def test_all_settings_are_on_a_page() -> None:
     text = tool("hooks").on_page_markdown("<!-- settings -->", rendered("settings.md"))
     assert "| `--ent-coef` | `0.01`; HackMatrix `0.15` |" in text

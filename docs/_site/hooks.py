@@ -6,12 +6,14 @@ Every page is written for the repository, where its relative links work. Links t
 
 import posixpath
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 
 from hackmatrix.task import DEFAULTS
@@ -29,14 +31,22 @@ PAGES = {
 }
 """Where pages from outside of ``docs`` are on the site."""
 
-FILES = ("LICENSE", *(f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.*"))))
+FILES = (
+    "LICENSE",
+    "CITATION.cff",
+    *(f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.*"))),
+)
 """Files that pages link to, copied unchanged."""
 
 STYLE = {"docs/_site/site.css": "site.css"}
 
+INDEX = "llms.txt"
+"""The index of the site for language models, as https://llmstxt.org describes it."""
+
 _SETTINGS = "<!-- settings -->"
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 _FETCHED = re.compile(r"""<(?:[^>]*\ssrc|link\s[^>]*href)=["']?((?:https?:)?//[^"'\s>]+)""")
+_BADGES = re.compile(r"(?:^\[!\[.*\n)+\n", re.MULTILINE)
 _FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -45,6 +55,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, target in {**PAGES, **STYLE, **{file: file for file in FILES}}.items():
         files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     return files
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, **_: Any) -> None:
+    """Keeps the navigation, for the index: pages have their titles later."""
+    config.extra["nav"] = nav
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Writes the index of all pages."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    Path(config.site_dir, INDEX).write_text(index(config.extra["nav"], project), encoding="utf-8")
+
+
+def index(nav: Navigation, project: dict[str, Any]) -> str:
+    """The navigation as Markdown, with a heading for each section and a link for each page."""
+    lines = [f"# {project['name']}", "", f"> {project['description']}", "", "## Start", ""]
+    for item in nav.items:
+        if item.is_section:
+            lines += ["", f"## {item.title}", ""]
+        for page in item.children or [item]:
+            lines.append(f"- [{page.title}]({project['urls']['Documentation']}{page.url})")
+    return "\n".join(lines) + "\n"
 
 
 def on_post_page(output: str, page: Page, **_: Any) -> str:
@@ -65,6 +97,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         on_site = PAGES.get(aim, aim.removeprefix("docs/"))
         return posixpath.relpath(on_site, posixpath.dirname(here) or ".")
 
+    markdown = _BADGES.sub("", markdown)  # They would be fetched from elsewhere.
     if _SETTINGS in markdown:
         markdown = markdown.replace(_SETTINGS, all_settings())
     parts = _FENCED.split(markdown)

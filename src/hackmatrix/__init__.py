@@ -1,11 +1,16 @@
 """HackMatrix, a turn-based roguelike on a 6×6 grid, as a ``ppo_mask`` environment.
 
-The package re-implements a game that the docstrings call *the original game*.
+The package re-implements a game that the docstrings call *the original game*. Where Gymnasium is
+installed, importing it registers ``HackMatrix-v0``: ``gymnasium.register_envs(hackmatrix)``.
 """
 
 from ppo_mask.jax_tools import check_types as _check_types
 
 _check_types("hackmatrix", but="hackmatrix.rules.plain")
+
+from hackmatrix._registration import register as _register  # noqa: E402
+
+_register()
 
 from hackmatrix import render as render  # noqa: E402 - after the hook; lets states draw themselves
 from hackmatrix.env import HackMatrix  # noqa: E402

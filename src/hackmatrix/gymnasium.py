@@ -1,8 +1,6 @@
-"""HackMatrix in Gymnasium: importing this module registers ``HackMatrix-v0``.
+"""HackMatrix in Gymnasium, as ``HackMatrix-v0``; importing ``hackmatrix`` registers it.
 
-The import is needed, as Gymnasium (since 1.0) does not search installed packages for environments.
-Or let ``gymnasium.make("hackmatrix.gymnasium:HackMatrix-v0")`` import this module.
-
+>>> gymnasium.register_envs(hackmatrix)  # doctest: +SKIP
 >>> env = gymnasium.make("HackMatrix-v0", max_steps=200)  # doctest: +SKIP
 """
 
@@ -18,6 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.typing import ArrayLike
 
+from hackmatrix._registration import ID as _ID, register
 from hackmatrix.env import MIN_UNDO_DEPTH, HackMatrix
 from hackmatrix.observation import bounds
 from hackmatrix.render.picture import pixels
@@ -28,7 +27,7 @@ from hackmatrix.rules.programs import NUM_PROGRAMS
 from hackmatrix.rules.state import State
 from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 
-ID = "HackMatrix-v0"
+ID = _ID
 """The name by which Gymnasium knows the game."""
 
 
@@ -113,8 +112,4 @@ _OPTIONS: dict[str, Any] = {
 # gymnasium.make reads these modes, and derives others such as rgb_array_list.
 make_env.metadata = {"render_modes": [*_RENDERERS]}  # pyright: ignore[reportFunctionMemberAccess]
 
-gymnasium.register(
-    ID,
-    entry_point="hackmatrix.gymnasium:make_env",
-    vector_entry_point="hackmatrix.gymnasium:make_vector_env",
-)
+register()  # Also where Gymnasium was found in a way that the package does not see.

@@ -1,17 +1,19 @@
 """An environment as one of gymnax's, stepped and reset by gymnax's own base class."""
 
-import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnax.environments import spaces
-from gymnax.wrappers import purerl
 
-from corridor import Corridor
-from environments import Scripted
-from ppo_mask.adapters.to_gymnax import ToGymnax
-from ppo_mask.envs.probes import MaskedDoors
+gymnax = pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
+
+from gymnax.environments import spaces  # noqa: E402
+from gymnax.wrappers import purerl  # noqa: E402
+
+from corridor import Corridor  # noqa: E402
+from environments import Scripted  # noqa: E402
+from ppo_mask.adapters.to_gymnax import ToGymnax  # noqa: E402
+from ppo_mask.envs.probes import MaskedDoors  # noqa: E402
 
 CONTINUE, TERMINATE, TRUNCATE, BOTH = range(4)
 

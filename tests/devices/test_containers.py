@@ -86,11 +86,19 @@ def test_the_least_memory_of_the_groups_counts(own, more, free, files):
 @pytest.mark.parametrize(("limit", "cores"), [(math.inf, 8), (2.9, 2), (0.5, 1), (64.0, 8)])
 def test_there_are_no_more_devices_than_the_quota(limit, cores, monkeypatch):
     monkeypatch.setattr(cpu, "core_limit", lambda: limit)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
     assert cpu._cores() == cores
 
 
 def test_auto_tune_stays_within_the_container(monkeypatch):
     monkeypatch.setattr(jax, "local_devices", lambda: [Mock(memory_stats=lambda: None)])
     monkeypatch.setattr(_tune, "free_memory", lambda: 1000.0)
+    assert _tune._memory() == 800
+
+
+def test_auto_tune_knows_the_memory_where_no_system_says_what_is_free(monkeypatch):
+    names = {name: n for name, n in os.sysconf_names.items() if name != "SC_AVPHYS_PAGES"}
+    monkeypatch.setattr(os, "sysconf_names", names)  # As on macOS.
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 10, "SC_PAGE_SIZE": 100}.__getitem__)
+    monkeypatch.setattr(jax, "local_devices", lambda: [Mock(memory_stats=lambda: None)])
     assert _tune._memory() == 800

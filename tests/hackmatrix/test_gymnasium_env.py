@@ -1,5 +1,7 @@
 """HackMatrix by its name in Gymnasium: its options and its pictures; play is the adapter's."""
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium
@@ -16,6 +18,27 @@ from recorded import see, starts
 from source import load
 
 ID = hackmatrix.gymnasium.ID
+
+
+@pytest.mark.parametrize("first", ["hackmatrix", "gymnasium"])
+def test_importing_the_package_registers_the_game(first):
+    program = f"""
+import sys, {first}
+print("gymnasium" in sys.modules)
+import gymnasium, hackmatrix
+gymnasium.register_envs(hackmatrix)
+print(gymnasium.spec("HackMatrix-v0").entry_point)
+import hackmatrix.gymnasium  # A second registration would be a warning.
+"""
+    command = [sys.executable, "-W", "error::UserWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.split() == [str(first == "gymnasium"), "hackmatrix.gymnasium:make_env"]
+    assert done.stderr == ""
+
+
+def test_the_package_needs_no_gymnasium():
+    program = "import sys; sys.modules['gymnasium'] = None; import hackmatrix"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_gymnasium_checker_passes_without_warning(capsys):

@@ -20,6 +20,7 @@ import corridor
 import ppo_mask as pm
 from counting import DEFAULTS, TASK
 from hackmatrix import cli
+from linux import only_linux
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
@@ -187,6 +188,7 @@ def test_runs_are_compared(runs, capsys, monkeypatch):
     assert not any(line.startswith("num_envs") for line in lines)
 
 
+@only_linux
 def test_a_name_that_is_no_text_is_shown_with_a_replacement(runs, tmp_path):
     folder = shutil.copytree(runs / "a-seed0", tmp_path / "caf\udce9")
     for words in (["watch", "--max-steps=1", "--html"], ["plot", "--out"]):

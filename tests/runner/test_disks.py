@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from counting import DEFAULTS, TASK, Bias, flags
+from linux import only_linux
 from ppo_mask.callbacks import _saver
 from ppo_mask.callbacks._log_file import LogFile
 from ppo_mask.checkpoints import RunDir, _orbax, load_policy
@@ -187,6 +188,7 @@ def test_a_file_is_on_the_disk_before_it_replaces_another(
     assert calls == ["fsync", "replace", "fsync"]
 
 
+@only_linux
 def test_a_command_onto_a_full_disk_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -227,7 +229,7 @@ def test_an_error_of_the_system_without_a_file_says_in_which_line() -> None:
         ("gs:", "a b #%20{}"),
         ("**", "x" * 200),
         ("new\nline", "ü'$(x)"),
-        ("\udcff", "run"),
+        pytest.param("\udcff", "run", marks=only_linux),
     ],
 )
 def test_runs_of_any_name_in_any_folder(tmp_path: Path, parent: str, name: str) -> None:

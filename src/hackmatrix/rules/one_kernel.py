@@ -110,8 +110,8 @@ mlir.register_lowering(_mark, lambda context, result: [result])
 if MARKED:
     # Not cached, or JAX would lower the mark in a separate function, apart from the call.
     mlir.register_lowering(_mark, _mark_call, platform="cpu", cacheable=False)
-else:
-    logging.getLogger(__name__).warning(
+else:  # Nothing that a user can do anything about.
+    logging.getLogger(__name__).info(
         "jaxlib %s has not been tried with loops as single kernels, so they are off: the game "
         "takes about a tenth longer on a CPU",
         version("jaxlib"),

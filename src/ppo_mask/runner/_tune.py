@@ -74,5 +74,6 @@ def _steps_per_second(trainer: Trainer, state: TrainState, memory: int) -> float
 def _memory() -> int:
     stats = jax.local_devices()[0].memory_stats() or {}
     # A CPU reports no limit, so use the free memory of the machine, or of the container.
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"  # macOS
+    free = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
     return int(_MEMORY_SHARE * (stats.get("bytes_limit") or min(free, free_memory())))

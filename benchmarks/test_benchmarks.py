@@ -3,7 +3,10 @@
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import beside
 import jax
@@ -17,10 +20,8 @@ from measure import Measurement, Ratio, in_turn_apart, measure, measure_apart
 from peers import PEERS
 from subjects import random_actions
 
-import maskable_ppo
 from hackmatrix.rules import plain
 from hackmatrix.rules.programs import Program
-from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 
 
 def check(found: Measurement) -> None:
@@ -120,6 +121,19 @@ def test_a_second_start_finds_what_the_first_one_made(started):
     first, second = started
     assert first
     assert second == first
+
+
+@pytest.mark.slow  # Seconds, for the imports.
+def test_nothing_but_the_package_and_pytest_is_needed_to_measure():
+    extras = ("gymnasium", "gymnax", "jumanji", "pgx", "PIL", "matplotlib", "optuna", "wandb")
+    arguments = [str(Path(__file__).parent), "--benchmark", "--collect-only", "-q"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras})); "
+        f"import pytest; sys.exit(pytest.main({arguments}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "test_training_and_its_limit[training-256-one]" in done.stdout
 
 
 def test_random_actions_are_valid_and_uniform():
@@ -232,6 +246,10 @@ def test_losses_are_counted_by_stage_and_cause(tmp_path, capsys):
 
 
 def test_workers_can_import_the_games_beside_maskable_ppo():
+    pytest.importorskip("gymnasium")
+    import maskable_ppo
+    from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
+
     game = maskable_ppo.games()["card game"]
     with GymnasiumEnv(game, num_workers=1) as env:
         _, timestep = env.reset(jax.random.key(0))
@@ -240,6 +258,7 @@ def test_workers_can_import_the_games_beside_maskable_ppo():
 
 @pytest.mark.nightly  # Compiles a training and an evaluation.
 def test_a_training_is_measured_for_the_table_beside_rejax():
+    _installed("gymnax")
     found = beside.measure("ppo_mask", beside.Task("CartPole-v1", 4, 64, num_steps=8), seed=0)
     rows = [{**found, "library": library, "task": 0} for library in beside.LIBRARIES]
     rows[1]["steps_per_second"] /= 2

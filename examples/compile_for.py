@@ -1,7 +1,7 @@
 """Compiles HackMatrix's training for absent TPUs or GPUs; prints time, memory and collectives.
 
     pip install 'ppo-mask[tpu]'    # or 'ppo-mask[cuda]': the compiler, which runs on any CPU
-    python examples/compile_for.py v4-8 --num-envs 4096
+    python examples/compile_for.py v6e-8 --num-envs 4096
     python examples/compile_for.py h100:4 --num-envs 8192 --network board
 
 Takes the flags of ``hackmatrix train``; trains nothing and writes nothing. A TPU's compiler refuses
@@ -29,13 +29,21 @@ from ppo_mask.errors import RunError
 from ppo_mask.runner import make_parts, make_plan, make_trainer
 from ppo_mask.training import lower_chunk
 
-# Google's names for slices, and JAX's: the kind and arrangement of chips. The number in a name
-# counts cores (two in a chip) for v4 and v5p, and chips for v5e and v6e.
-CUBES = {"8": "2x2x1", "16": "2x2x2", "32": "2x2x4"}
-FLAT = {"1": "1x1", "4": "2x2", "8": "2x4"}
+# gcloud's names for slices, and JAX's: the kind and arrangement of chips. The number in a name
+# counts cores (two in a chip) up to v4 and for v5p, and chips for v5e (v5litepod) and v6e.
+CUBES = {8: "2x2x1", 16: "2x2x2", 32: "2x2x4", 64: "2x4x4", 128: "4x4x4"}
+CORES = {8: "2x2", 32: "4x4", 64: "4x8", 128: "8x8"}
+CHIPS = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}
+SLICES = {
+    "v3": ("v3", CORES),
+    "v4": ("v4", CUBES),
+    "v5p": ("v5p", CUBES),
+    "v5litepod": ("v5e", CHIPS),
+    "v6e": ("v6e", CHIPS),
+}
 TPUS = {
-    f"{kind}-{number}": f"{kind}:{shape}"
-    for kind, shapes in {"v4": CUBES, "v5p": CUBES, "v5e": FLAT, "v6e": FLAT}.items()
+    f"{name}-{number}": f"{kind}:{shape}"
+    for name, (kind, shapes) in SLICES.items()
     for number, shape in shapes.items()
 }
 # XLA needs these facts about a GPU, here from NVIDIA's data sheets: compute capability (major,
@@ -75,7 +83,7 @@ def devices_of(name: str) -> list[Any]:
         kind, _, shape = TPUS[name].partition(":")
         # One device a chip.
         options: Any = {"chip_config_name": "megacore"} if kind == "v4" else {}
-        if kind in ("v5e", "v6e"):  # All chips are on one host.
+        if shape in ("1x1", "2x4"):  # One host has one chip, or eight instead of four.
             options = {"chips_per_host_bounds": [*map(int, shape.split("x")), 1]}
         return list(topologies.get_topology_desc(TPUS[name], "tpu", **options).devices)
     except RuntimeError as error:

@@ -4,35 +4,24 @@
     python examples/search_optuna.py --trials 30 --steps 500_000 --env hackmatrix
 
 With ``--storage sqlite:///search.db`` the study is kept: a later search continues it, and any
-number of processes may work on it at once.
+number of processes may work on it at once. With ``--space FILE``, the values are those of a file
+such as ``search_space.yaml``, which ``sweep.py`` reads, too.
 """
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optuna
 
-from hackmatrix import HackMatrix
-from hackmatrix.networks import player_centered_mlp
-from ppo_mask.envs import AbstractEnv
-from ppo_mask.envs.probes import MaskedLocks
-from ppo_mask.networks import Model, network_for
+from ppo_mask.errors import RunError
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import enable_compilation_cache
 from ppo_mask.training import Callback, LogRecord, Run, Trainer, TrainingError, TrainState
-
-LOCKS = MaskedLocks()
-
-
-def make(name: str) -> tuple[AbstractEnv[Any], Model]:
-    """Makes the environment and a fresh model. Put your own here."""
-    key = jax.random.key(0)
-    if name == "hackmatrix":
-        return HackMatrix(max_steps=1000, compact=True), player_centered_mlp(128, 2, key=key)
-    return LOCKS, network_for(LOCKS, hidden_dim=32, key=key)
+from search_space import ENVS, make, read_space
 
 
 class Pruner(Callback):
@@ -56,22 +45,31 @@ class Pruner(Callback):
             self.trial.study.stop()
 
 
+def suggest(trial: optuna.Trial, space: Path | None) -> dict[str, Any]:
+    """Chooses a trial's settings, from the file's values or from ranges."""
+    if space is not None:
+        choices = read_space(space).items()
+        return {name: trial.suggest_categorical(name, values) for name, values in choices}
+    return {
+        "learning_rate": trial.suggest_float("lr", 1e-5, 1e-2, log=True),
+        "ent_coef": trial.suggest_float("ent_coef", 1e-3, 0.3, log=True),
+        "gamma": 1 - trial.suggest_float("1 - gamma", 1e-3, 0.1, log=True),
+    }
+
+
 def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
     """Trains once, and returns the last mean return."""
-    env, model = make(flags.env)
-    # Arrays are traced, so all trials share one compiled program.
-    config = PPO(
-        num_envs=flags.num_envs,
-        num_steps=32,
-        learning_rate=jnp.float32(trial.suggest_float("lr", 1e-5, 1e-2, log=True)),
-        ent_coef=jnp.float32(trial.suggest_float("ent_coef", 1e-3, 0.3, log=True)),
-        gamma=jnp.float32(1 - trial.suggest_float("1 - gamma", 1e-3, 0.1, log=True)),
-    )
+    env, new_model = make(flags.env)
+    given: dict[str, Any] = {"num_envs": flags.num_envs, "num_steps": 32}
+    for name, value in suggest(trial, flags.space).items():
+        # Arrays are traced, so trials that differ in floats alone share one compiled program.
+        given[name] = jnp.float32(value) if isinstance(value, float) else value
+    config = PPO(**given)
     total_updates = -(-flags.steps // config.batch_size)
     log_interval = max(1, total_updates // 20)
     pruner = Pruner(trial)
     trainer = Trainer(env, config)
-    state = trainer.init(model, jax.random.key(trial.number))
+    state = trainer.init(new_model(jax.random.key(0)), jax.random.key(trial.number))
     state = trainer.train(
         state, total_updates * config.batch_size, callbacks=[pruner], log_interval=log_interval
     )
@@ -83,7 +81,8 @@ def objective(trial: optuna.Trial, flags: argparse.Namespace) -> float:
 def main(arguments: Sequence[str] | None = None) -> optuna.Study:
     """Searches, and prints the best trial."""
     parser = argparse.ArgumentParser(description="Searches hyperparameters.")
-    parser.add_argument("--env", choices=["locks", "hackmatrix"], default="locks")
+    parser.add_argument("--env", choices=ENVS, default=ENVS[0])
+    parser.add_argument("--space", type=Path, help="a YAML file of lists")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--steps", type=int, default=100_000, help="environment steps of a trial")
     parser.add_argument("--num-envs", type=int, default=64)
@@ -107,5 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> optuna.Study:
 
 
 if __name__ == "__main__":
-    done = main().get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    try:
+        done = main().get_trials(states=[optuna.trial.TrialState.COMPLETE])
+    except RunError as problem:
+        raise SystemExit(f"error: {problem}") from None
     raise SystemExit(0 if done else 1)

@@ -34,6 +34,28 @@ def said(cell: nbformat.NotebookNode) -> str:
     return "".join(out.get("text", " ".join(out.get("data", ()))) for out in cell.outputs)
 
 
+@pytest.mark.slow  # Seconds, for the notebook's kernel.
+def test_half_as_many_environments_are_tried_where_they_do_not_fit(tmp_path: Path) -> None:
+    trainer = tmp_path / "trainer"
+    # The trainer's arguments are: -m hackmatrix train --num-envs N.
+    trainer.write_text(
+        "#!/bin/sh\n"
+        'if [ "$5" -gt 16 ]; then echo "error: RESOURCE_EXHAUSTED: Out of memory" >&2; exit 1; fi\n'
+        'echo "trained $5"\n'
+    )
+    trainer.chmod(0o755)
+    read = notebook()
+    (train,) = (cell for cell in read.cells if "--num-envs {ENVS}" in cell.source)
+    given = "ENVS, SIZE, STEPS, FOLDER = 64, '', 1, 'checkpoints'"
+    begin = nbformat.v4.new_code_cell(f"import sys; sys.executable = {str(trainer)!r}; {given}")
+    read.cells = [begin, train]
+    NotebookClient(read, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = said(train)
+    assert printed.count("RESOURCE_EXHAUSTED") == 2
+    assert "trying 16 environments" in printed
+    assert "trained 16" in printed
+
+
 @pytest.mark.nightly  # Its commands have tests of their own.
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,22 @@ def run(variable: str, *words: str) -> str:
 
 def test_an_unknown_topology_is_one_line_that_names_the_known_ones() -> None:
     devices_of = runpy.run_path(str(EXAMPLE))["devices_of"]
-    for name in ("v4-9", "v4-8x", "h100:0", "h100:9", "v100", ""):
-        with pytest.raises(RunError, match=rf"^unknown topology '{name}'; .* v4-8, .*h100, .*$"):
+    known = ".* v4-8, .* v5litepod-8, .*h100, .*"
+    for name in ("v4-9", "v4-8x", "v5e-8", "h100:0", "h100:9", "v100", ""):
+        with pytest.raises(RunError, match=rf"^unknown topology '{name}'; {known}$"):
             devices_of(name)
+
+
+@pytest.mark.slow
+def test_slices_have_the_chips_and_hosts_that_gcloud_gives_them() -> None:
+    slices = {"v3-8": (8, 1), "v4-8": (4, 1), "v4-64": (32, 8), "v5p-16": (8, 2)}
+    slices |= {"v5litepod-1": (1, 1), "v5litepod-8": (8, 1), "v5litepod-16": (16, 4)}
+    slices |= {"v6e-4": (4, 1), "v6e-8": (8, 1), "v6e-64": (64, 16)}
+    code = "import runpy, sys\nof = runpy.run_path(sys.argv[1])['devices_of']\n"
+    code += f"for name in {[*slices]}:\n    ours = of(name)\n"
+    code += "    print(name, len(ours), len({device.process_index for device in ours}))"
+    rows = map(str.split, run("PPO_MASK_LIBTPU", "-c", code, str(EXAMPLE)).splitlines())
+    assert {name: (int(n), int(hosts)) for name, n, hosts in rows} == slices
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """The examples that are no command of the README: they run, and those that train learn."""
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +13,14 @@ import optuna
 import pytest
 
 import ppo_mask as pm
+from ppo_mask.errors import RunError
 from source import ROOT, load
+
+
+@pytest.fixture(autouse=True)
+def find_what_examples_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a program that Python starts in the folder of the examples."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
 
 
 @pytest.mark.optimized
@@ -53,15 +62,72 @@ def test_search_in_which_every_trial_fails_says_so(
 
 @pytest.mark.optimized
 def test_a_sweep_is_one_program(
-    capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]
 ) -> None:
-    sweep = load("examples/sweep.py")
-    sweep.main()
+    file = tmp_path / "sweep.csv"
+    rows = load("examples/sweep.py").main([f"--out={file}"])
     assert sum("train" in name for name in compiled()) == 1
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "18 agents, 18 of them with finite numbers throughout"
-    assert len(lines) == 6
-    assert all(float(line.split("return ")[1].split(",")[0]) > 7 for line in lines)
+    assert len(rows) == 6
+    assert all(row["worst_seed"] <= row["return"] <= row["best_seed"] for row in rows)
+    assert all(row["return"] > 7 and row["finite_seeds"] == 3 for row in rows)
+    assert rows == sorted(rows, key=lambda row: row["return"], reverse=True)
+    printed = capsys.readouterr().out
+    assert printed.startswith("6 points of 3 seeds; programs to compile: 1\n")
+    assert "learning_rate" in printed
+    written = csv.DictReader(file.read_text().splitlines())
+    assert [{name: float(x) for name, x in row.items()} for row in written] == rows
+
+
+def test_a_sweep_groups_what_can_share_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep, space = load("examples/sweep.py"), tmp_path / "space.yaml"
+    groups: list[list[dict[str, Any]]] = []
+
+    def train(env: str, points: list[dict[str, Any]], seeds: int, steps: int) -> list[Any]:
+        groups.append(points)
+        return [point | {"return": point["gamma"]} for point in points]
+
+    monkeypatch.setattr(sweep, "train_group", train)
+    space.write_text("num_steps: [32, 64]\ngamma: [0.9, 1]\nent_coef: [1e-3, 0, 0.1]\n")
+    own = [f"--space={space}", f"--out={tmp_path}/sweep.csv", "--force"]
+    assert len(sweep.main(own)) == 12
+    assert [len(group) for group in groups] == [6, 6]
+    assert groups[0][0] == {"num_steps": 32, "gamma": 0.9, "ent_coef": 0.001}
+    drawn = sweep.main([*own, "--num-trials=5"])
+    assert len({str(row) for row in drawn}) == 5
+    assert len(sweep.main([*own, "--num-trials=50"])) == 12
+    with pytest.raises(RunError, match="exists already"):
+        sweep.main(own[:2])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- 1", "must have settings with lists"),
+        ("learning_rat: [0.1]", "no setting learning_rat; did you mean learning_rate"),
+        ("gamma: 0.9", "gamma must have a list of values, got 0.9"),
+        ("gamma: [0.9, 1.5]", "gamma must be .*1.5"),
+        ("gamma: [high]", "gamma must be a finite number, got 'high'"),
+        ("num_envs: [0]", "num_envs must be at least 1"),
+    ],
+)
+def test_a_search_space_that_cannot_be_is_one_line(
+    text: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(text)
+    with pytest.raises(RunError, match=problem):
+        load("examples/search_space.py").read_space(file)
+
+
+def test_a_search_may_choose_from_the_values_of_a_sweep() -> None:
+    search = load("examples/search_optuna.py")
+    file = ROOT / "examples" / "search_space.yaml"
+    chosen = search.suggest(
+        optuna.trial.FixedTrial({"learning_rate": 0.003, "ent_coef": 0.0}), file
+    )
+    assert chosen == {"learning_rate": 0.003, "ent_coef": 0.0}
 
 
 def test_minimal_example_has_ten_lines_of_code() -> None:

@@ -3,6 +3,7 @@
 They stand in for two hosts. The bucket is a folder behind a URL.
 """
 
+import io
 import shutil
 import signal
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hosts import finish, start, updates
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.checkpoints._runs import open_runs
+from ppo_mask.devices import processes
 from ppo_mask.devices.processes import connect
 from ppo_mask.errors import RunError
 from same_run import assert_same_run, log, newest
@@ -160,3 +162,46 @@ def test_whatever_jax_makes_of_a_cluster_is_one_line(
 def test_no_processes_are_awaited_where_none_are_expected() -> None:
     connect(None)
     connect(False)
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """This machine has chips and the package of a TPU; whether it joins others is recorded."""
+    join = Mock()
+    monkeypatch.setattr(jax.distributed, "initialize", join)
+    monkeypatch.setattr(processes, "find_spec", Mock(return_value="libtpu"))
+    monkeypatch.setattr(Path, "glob", lambda *_: [Path("/dev/vfio/0")])
+    return join
+
+
+@pytest.mark.parametrize(("hosts", "number"), [("t1v-w-0", 1), ("t1v-w-0,t1v-w-1", 2)])
+@pytest.mark.parametrize("told_by", ["TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES", "metadata"])
+def test_a_tpu_of_one_host_joins_nobody(
+    told_by: str, hosts: str, number: int, joined: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Mock(return_value=io.BytesIO(hosts.encode()))
+    monkeypatch.setattr(processes, "urlopen", asked)
+    if told_by != "metadata":
+        monkeypatch.setenv(told_by, hosts)
+    assert connect(None) is (number > 1)
+    assert joined.called is (number > 1)
+    assert asked.called is (told_by == "metadata")
+
+
+def test_a_tpu_without_googles_metadata_is_one_host(
+    joined: Mock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "urlopen", Mock(side_effect=OSError("no such name")))
+    assert not connect(None)
+    joined.assert_not_called()
+
+
+def test_a_program_that_used_jax_too_early_is_told_what_to_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jax.devices()
+    given = {"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0", "JAX_COORDINATOR_ADDRESS": "a:1"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RunError, match=r"used JAX before .* call jax.distributed.initialize\(\)"):
+        connect(None)

@@ -5,6 +5,7 @@ import sys
 import warnings
 
 import gymnasium
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -13,6 +14,7 @@ import hackmatrix.gymnasium
 from games import position
 from hackmatrix import positions
 from hackmatrix.observation import bounds
+from hackmatrix.play.agents import load_agent
 from hackmatrix.render import text
 from recorded import see, starts
 from source import load
@@ -66,22 +68,72 @@ def test_vector_plays_and_renders_each_game():
 
 
 @pytest.mark.optimized
-def test_maskable_ppo_trains_without_one_invalid_action(capsys):
+def test_maskable_ppo_trains_resumes_and_plays_here(tmp_path, capsys):
     """By sb3-contrib, as the example trains it."""
-    pytest.importorskip("sb3_contrib", reason="needs sb3-contrib and torch, which are large")
+    sb3 = pytest.importorskip("sb3_contrib", reason="needs sb3-contrib and torch, which are large")
     infos = []
 
     def watch(variables, _):
         infos.extend(variables["infos"])
         return True
 
-    load("examples/maskable_ppo.py").main(["--steps", "20000"], watch)
-    assert len(infos) >= 20_000
+    example = load("examples/maskable_ppo.py")
+    own = ["--no-wandb", f"--folder={tmp_path}"]
+    example.main([*own, "--timesteps=4000", "--save-freq=3000"], watch)
+    folder = example.main([*own, "--timesteps=6000", "--resume=latest"], watch)
     assert not any(info["invalid_action"] for info in infos)
-    assert sum("episode" in info for info in infos) > 100
-    shown = capsys.readouterr().out
-    assert "ep_rew_mean" in shown
-    assert "one game: return" in shown
+    assert sum("episode" in info for info in infos) > 50
+    assert "ep_rew_mean" in capsys.readouterr().out
+    steps = {int(file.stem.split("_")[2]) for file in tmp_path.glob("*.zip")}
+    assert steps == {3000, 4096, 6144}
+    assert len(infos) == 6144
+    # It plays as it did there.
+    theirs = sb3.MaskablePPO.load(tmp_path / "maskable_ppo_6144_steps.zip", device="cpu")
+    ours = load_agent(str(folder)).model
+    env = gymnasium.make(ID)
+    observation, _ = env.reset(seed=0)
+    for _ in range(20):
+        mask = env.unwrapped.action_masks()
+        action, _ = theirs.predict(observation, action_masks=mask, deterministic=True)
+        assert action == ours(jnp.asarray(observation), jnp.asarray(mask))[0].mode()
+        observation, _, terminated, _, _ = env.step(action)
+        if terminated:
+            observation, _ = env.reset()
+
+
+def test_a_policy_of_maskable_ppo_is_a_model_of_ours():
+    example = load("examples/maskable_ppo.py")
+    random = np.random.default_rng(0)
+    observation = random.random(1545, np.float32)
+
+    def outputs(layers, sizes):
+        x = observation
+        for n, (name, size) in enumerate(zip(layers, sizes, strict=True)):
+            weight = random.normal(0, 0.1, (size, x.size)).astype(np.float32)
+            bias = random.normal(0, 0.1, size).astype(np.float32)
+            parameters[f"{name}.weight"], parameters[f"{name}.bias"] = weight, bias
+            x = weight @ x + bias
+            x = np.tanh(x) if n < 2 else x
+        return x
+
+    parameters = {}
+    logits, value = outputs(example.ACTOR, (64, 64, 28)), outputs(example.CRITIC, (64, 64, 1))
+    mask = np.arange(28) % 3 > 0
+    model = example.as_model(parameters)
+    distribution, found = model(jnp.asarray(observation), jnp.asarray(mask))
+    expected = np.exp(logits) * mask
+    np.testing.assert_allclose(distribution.probs, expected / expected.sum(), rtol=1e-4)
+    np.testing.assert_allclose(found, value[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("resume", ["latest", "maskable_ppo_7_steps.zip"])
+def test_a_checkpoint_of_maskable_ppo_that_is_not_there_is_one_line(resume, tmp_path):
+    find = load("examples/maskable_ppo.py").checkpoint_of
+    with pytest.raises(SystemExit, match=r"^error: there is no checkpoint .*zip; --resume takes"):
+        find(tmp_path, resume)
+    for steps in (900, 1000):
+        (tmp_path / f"maskable_ppo_{steps}_steps.zip").touch()
+    assert find(tmp_path, "latest").name == "maskable_ppo_1000_steps.zip"
 
 
 def test_options_reach_the_game():

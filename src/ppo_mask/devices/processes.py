@@ -8,9 +8,11 @@ depends on a clock, a signal or a file, and sends the decision to the other proc
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
+from urllib.request import Request, urlopen
 
 import jax
 import numpy as np
@@ -25,24 +27,29 @@ HEARTBEAT_SECONDS = 60
 
 _OTHER_REASON = 255
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
+# Where Kubernetes and a TPU VM say which hosts a slice has.
+_TPU_HOSTS = "TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"
+_TPU_METADATA = "computeMetadata/v1/instance/attributes/worker-network-endpoints"
+_METADATA_SECONDS = 5.0
 
 
 def connect(wanted: bool | None) -> bool:
     """Joins the other processes of the run; call this before anything uses JAX.
 
-    On TPU pods, under Slurm, in Kubernetes jobs and under Open MPI, JAX finds the other processes
-    by itself. Elsewhere, set three environment variables: ``JAX_COORDINATOR_ADDRESS`` (host:port of
-    process 0), ``JAX_NUM_PROCESSES`` and ``JAX_PROCESS_ID``.
+    On TPU slices of several hosts, under Slurm, in Kubernetes jobs and under Open MPI, JAX finds
+    the other processes by itself. Elsewhere, set three environment variables:
+    ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
+    ``JAX_PROCESS_ID``.
 
     Args:
-        wanted: whether to connect; None connects if environment variables or TPU chips show that
-            there are other processes.
+        wanted: whether to connect; None connects if environment variables or a TPU's hosts show
+            that there are other processes.
 
     Returns:
         Whether this process is connected.
 
     Raises:
-        RunError: the other processes cannot be found.
+        RunError: the other processes cannot be found, or the program has used JAX already.
     """
     if jax.distributed.is_initialized():
         return True
@@ -58,6 +65,11 @@ def connect(wanted: bool | None) -> bool:
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
     except Exception as error:  # Of any kind, since JAX trusts the variables of a cluster.
+        if "must be called before" in str(error):
+            raise RunError(
+                "the program used JAX before it joined the other processes of the run: call "
+                "jax.distributed.initialize() before anything else uses JAX"
+            ) from error
         raise RunError(
             f"--distributed found no other processes ({first_line(error)}); where JAX cannot find "
             f"them by itself, set {_ADDRESS}, {_COUNT} and {_NUMBER}"
@@ -72,7 +84,19 @@ def _expected() -> bool:
     if _number_in("SLURM_STEP_NUM_TASKS") > 1:
         return True
     chips = [*Path("/dev").glob("accel*"), *Path("/dev/vfio").glob("[0-9]*")]
-    return find_spec("libtpu") is not None and bool(chips)
+    return find_spec("libtpu") is not None and bool(chips) and "," in _tpu_hosts()
+
+
+def _tpu_hosts() -> str:
+    """Returns the hosts of this host's TPU slice, between commas; empty if nothing names them."""
+    for name in _TPU_HOSTS:
+        if name in os.environ:
+            return os.environ[name]
+    server = os.environ.get("GCE_METADATA_IP", "metadata.google.internal")
+    request = Request(f"http://{server}/{_TPU_METADATA}", headers={"Metadata-Flavor": "Google"})
+    with suppress(OSError), urlopen(request, timeout=_METADATA_SECONDS) as reply:
+        return reply.read().decode()
+    return ""  # Notebooks with a TPU have no such server.
 
 
 def _number_in(variable: str) -> int:

@@ -99,9 +99,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     says where the mask is. By default, the adapter looks for two methods, ``action_masks()``
     (sb3-contrib's name) and ``valid_action_mask()``, and for two entries of the infos or of a Dict
     observation, ``action_mask`` and ``valid_actions``. If the adapter finds no mask, all actions
-    are allowed. A warning then says so, and names what may be a mask under another name. For
-    MultiDiscrete actions, the masks of the parts are concatenated. The last observation of a
-    truncated episode is kept for bootstrapping.
+    are allowed, and a warning says so. For MultiDiscrete actions, the masks of the parts are
+    concatenated. The last observation of a truncated episode is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
     A resumed run begins new episodes, and counts the lost episodes as truncated. A run must use a
@@ -120,7 +119,6 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     num_actions: NumActions = eqx.field(static=True)
     _channels_first: bool | None = eqx.field(static=True)
-    _infos: tuple[str, ...] = eqx.field(static=True)
     _tree: StaticObject = eqx.field(static=True)
     _held: StaticObject = eqx.field(static=True)
 
@@ -153,9 +151,10 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 docstring says.
 
         Raises:
-            ValueError: the environment is unknown, its actions are not discrete, or its
-                observations are not arrays.
-            RunError: the environment cannot be made, or has no entry or method ``mask``.
+            ValueError: what should make an environment does not, its actions are not discrete, or
+                its observations are not arrays.
+            RunError: the environment is unknown, cannot be made, or has no entry or method
+                ``mask``.
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
@@ -181,7 +180,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
         host = Host(layout, make_stepper)
         atexit.register(_end, weakref.ref(host))
-        self.num_actions, self._infos = layout.num_actions, layout.infos
+        self.num_actions = layout.num_actions
         self._tree, self._held = StaticObject(tree), StaticObject(host)
 
     @classmethod
@@ -331,7 +330,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     def _read_numbers(self, answer: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
         reward, *infos = answer["numbers"]
-        return reward, dict(zip(self._infos, infos, strict=True))
+        return reward, dict(zip(self._host.layout.infos, infos, strict=True))
 
     def _call(self, rows: Int[Array, "*batch columns"]) -> dict[str, Array]:
         """Calls the host once for a whole batch, under any number of nested vmaps."""

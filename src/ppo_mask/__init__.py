@@ -40,7 +40,7 @@ _check_versions()
 
 from ppo_mask._typecheck import check_types as _check_types  # noqa: E402
 
-_check_types("ppo_mask")
+_check_types("ppo_mask", but="ppo_mask.adapters._on_host")
 
 if TYPE_CHECKING:
     from ppo_mask import (

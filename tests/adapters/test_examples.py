@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import ppo_mask as pm
+from ppo_mask.adapters._on_host._workers import Workers
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
-from ppo_mask.adapters.from_gymnasium._workers import Workers
 from ppo_mask.checkpoints import RunDir, load_policy
 from ppo_mask.envs._shapes import shapes_of
 from ppo_mask.networks import MLPActorCritic
@@ -131,7 +131,11 @@ def test_an_error_of_the_game_ends_the_run_in_one_line(capfd):
         (ELSEWHERE, ["--opponent", "self"], "gymnax has no opponents: leave opponent out"),
         (ELSEWHERE, ["--lr", "cosine"], "--learning-rate must be a number, got 'cosine'"),
         (PYTHON, ["--env-id", "Pendulum-v1"], "Pendulum-v1 has actions of Box("),
-        (PYTHON, ["--env-id", "Nothing-v0"], "there is no 'Nothing-v0' for gymnasium.make: "),
+        (
+            PYTHON,
+            ["--env-id", "Nothing-v0"],
+            "Nothing-v0 raised NameNotFound: Environment `Nothing` does",
+        ),
         (PYTHON, [*GAME, "--num-seeds", "2"], "--num-seeds does not go with an environment"),
         (PYTHON, ["--env-kwargs", "size=3"], "--env-kwargs must be an object in JSON, such as '{"),
         (PYTHON, ["--env-kwargs", "[3]"], "--env-kwargs must be an object in JSON, such as '{"),
@@ -154,6 +158,6 @@ def test_settings_reach_the_environment():
         state, timestep = env.reset(jax.random.key(0))
         # A picture stays one, for convolutions.
         assert timestep.observation.shape == (8, 8, 3)
-        (session,) = env._host._sessions.values()
-        assert isinstance(session.stepper, Workers)
+        (stepper,) = env._host._steppers.values()
+        assert isinstance(stepper, Workers)
         assert env.step(jax.random.key(0), state, 0)[1].truncated

@@ -1,8 +1,5 @@
-"""Vectors of Gymnasium, of every kind of autoreset, behave as their environments do by hand."""
+"""Vectors of somebody's own behave as their environments do by hand, however they are reset."""
 
-import multiprocessing
-import os
-import signal
 from functools import cache, partial
 
 import gymnasium
@@ -15,26 +12,45 @@ import ppo_mask as pm
 from playing import play_without_jax, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.errors import RunError
-from python_games import Climb, InInfo, InvalidParts, Wrong
+from python_games import Climb, InInfo, InObservation, InvalidParts, Wrong
 
-MODES = list(AutoresetMode)
-KEY = jax.random.key(0)
+MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+# As ``played_on_host`` has them.
+SEEDS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(0), 3)))[:, -1] & 0x7FFFFFFF
+
+
+class Together(gymnasium.vector.VectorEnv):
+    """A vector of somebody's own, which steps copies of a game."""
+
+    def __init__(self, num_envs, make, mode):
+        self.games = SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
+        self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
+        self.single_observation_space = self.games.single_observation_space
+        self.single_action_space = self.games.single_action_space
+
+    def reset(self, *, seed=None, options=None):
+        assert seed in (None, 0, SEEDS[0])
+        seeds = SEEDS.tolist()[: self.num_envs]
+        return self.games.reset(seed=None if seed is None else seeds, options=options)
+
+    def step(self, actions):
+        return self.games.step(actions)
+
+    def close(self):
+        self.games.close()
+
+
+class Masked(Together):
+    def action_masks(self):
+        return np.array(self.games.call("action_masks"))
 
 
 def limited():
     return gymnasium.wrappers.TimeLimit(Climb(), 6)
 
 
-def sync(make, mode, n):
-    return SyncVectorEnv([make] * n, autoreset_mode=mode)
-
-
-def spawned(mode, n):
-    return AsyncVectorEnv([Climb] * n, autoreset_mode=mode, context="spawn")
-
-
-def with_cards(how, make):
-    return how(make, infos=["cards"])
+def with_cards(how, make, **settings):
+    return how(make, infos=["cards"], **settings)
 
 
 @cache
@@ -55,49 +71,43 @@ def assert_as_alone(env, make):
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [Climb, limited, InvalidParts])
-def test_sync_vector_equals_its_environments(make):
-    # All are made first: vectors of one class share their metadata.
-    for env in [with_cards(GymnasiumEnv.of_vectors, partial(sync, make, mode)) for mode in MODES]:
-        assert_as_alone(env, make)
+def test_a_vector_equals_its_environments(make, mode):
+    vectors = partial(Masked, make=make, mode=mode)
+    assert_as_alone(with_cards(GymnasiumEnv.of_vectors, vectors), make)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_mask_in_info_of_a_vector_is_found(mode):
-    make = partial(sync, lambda: InInfo(Climb()), mode)
-    assert_as_alone(with_cards(GymnasiumEnv.of_vectors, make), Climb)
-
-
-class Own(gymnasium.vector.VectorWrapper):
-    def action_masks(self):
-        return np.array(self.env.unwrapped.call("action_masks"))
-
-
-@pytest.mark.parametrize("inner", [gymnasium.wrappers.vector.RecordEpisodeStatistics, Own])
-def test_masks_are_found_through_the_wrappers_of_a_vector(inner):
-    wrapper = partial(gymnasium.wrappers.vector.ClipReward, min_reward=-9, max_reward=9)
-    make = lambda n: wrapper(inner(sync(Climb, AutoresetMode.NEXT_STEP, n)))  # noqa: E731
-    assert_as_alone(with_cards(GymnasiumEnv.of_vectors, make), Climb)
+@pytest.mark.parametrize(
+    ("make", "mask"),
+    [
+        (lambda: InInfo(Climb()), None),
+        (lambda: InInfo(Climb(), "legal"), "legal"),
+        (Climb, lambda vector: np.array(vector.games.call("action_masks"))),
+    ],
+)
+def test_masks_of_a_vector_are_found_or_told(make, mask, mode):
+    vectors = partial(Together, make=make, mode=mode)
+    assert_as_alone(with_cards(GymnasiumEnv.of_vectors, vectors, mask=mask), Climb)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_limit_of_this_library_cuts_a_vector_off(mode):
-    inside = with_cards(GymnasiumEnv.of_vectors, partial(sync, Climb, mode))
-    assert_as_alone(pm.TimeLimit(inside, 6), limited)
+def test_masks_of_a_vector_may_be_in_its_observation(mode):
+    vectors = GymnasiumEnv.of_vectors(partial(Together, make=InObservation, mode=mode))
+    ours, theirs = played_on_host(vectors), played_on_host(GymnasiumEnv(InObservation))
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_async_vector_equals_its_environments_and_outlives_the_terminal(mode):
-    with with_cards(GymnasiumEnv.of_vectors, partial(spawned, mode)) as env:
-        vector = pm.VectorEnv(env, 3)
-        state, timestep = vector.reset(KEY)
-        children = multiprocessing.active_children()
-        assert len(children) >= 3
-        for process in children:
-            for number in (signal.SIGINT, signal.SIGHUP):
-                os.kill(process.pid, number)
-        vector.step(KEY, state, timestep.action_mask.argmax(axis=1))
-        assert_as_alone(env, Climb)
+def test_masks_are_found_through_the_wrappers_of_a_vector():
+    wrap = partial(gymnasium.wrappers.vector.ClipReward, min_reward=-9, max_reward=9)
+    vectors = lambda n: wrap(Masked(n, Climb, AutoresetMode.SAME_STEP))  # noqa: E731
+    assert_as_alone(with_cards(GymnasiumEnv.of_vectors, vectors), Climb)
+
+
+def test_a_limit_of_this_library_cuts_a_vector_off():
+    vectors = partial(Masked, make=Climb, mode=AutoresetMode.DISABLED)
+    assert_as_alone(pm.TimeLimit(with_cards(GymnasiumEnv.of_vectors, vectors), 6), limited)
 
 
 class Counter(gymnasium.vector.VectorEnv):
@@ -134,10 +144,19 @@ def test_a_vector_that_is_one_keeps_last_observations():
     assert rows == [(11, 11, False), (12, 10, True)] * 2
 
 
-def test_a_vector_that_spends_a_step_on_each_reset_is_refused():
-    make = partial(Counter, mode=AutoresetMode.NEXT_STEP)
-    with pytest.raises(RunError, match=r"^Counter: its autoreset mode NEXT_STEP spends a step"):
-        play_without_jax(GymnasiumEnv.of_vectors(make), 1)
+@pytest.mark.parametrize(
+    ("vectors", "line"),
+    [
+        (partial(Counter, mode=AutoresetMode.NEXT_STEP), "^Counter: .* NEXT_STEP spends a step on"),
+        *(
+            (lambda n, kind=kind: kind([Climb] * n), f"^{kind.__name__} steps environments one by")
+            for kind in (SyncVectorEnv, AsyncVectorEnv)
+        ),
+    ],
+)
+def test_vectors_that_gain_nothing_are_refused(vectors, line):
+    with pytest.raises(ValueError, match=line):
+        GymnasiumEnv.of_vectors(vectors)
 
 
 class Unfit(Counter):
@@ -164,16 +183,13 @@ class Unfit(Counter):
     [
         (
             partial(Unfit, wrong="large"),
-            "Unfit: observation holds 8589934592, but it is kept as int32",
+            "Unfit: observation holds 8589934592; its space, kept as int32",
         ),
         (
             partial(Unfit, wrong="float"),
             r"Unfit: observation is float64\[1\]; its space says int32\[1\]",
         ),
-        (
-            partial(Unfit, wrong="four"),
-            "Unfit: step must return 5 values .*; got 4 values, as in the old Gym's API",
-        ),
+        (partial(Unfit, wrong="four"), "Unfit: step must return 5 values .*; got 4 values$"),
         (
             partial(Unfit, wrong="reward"),
             r"Unfit: rewards must be one number for each environment; got \[None",
@@ -181,8 +197,8 @@ class Unfit(Counter):
         (lambda n: Counter(1), "Counter: has 1 environments; 3 were asked for"),
         *(
             (
-                partial(sync, lambda: Wrong("nothing"), mode),
-                r"SyncVectorEnv: action_masks\(\) allows no action",
+                partial(Masked, make=lambda: Wrong("nothing"), mode=mode),
+                r"Masked: action_masks\(\) allows no action",
             )
             for mode in MODES
         ),

@@ -33,7 +33,7 @@ PACKAGES = {
     "ppo_mask.adapters.to_gymnasium_vector": "gymnasium",
     "hackmatrix.gymnasium": "gymnasium",
     "ppo_mask.adapters.to_gymnax": "gymnax",
-    "ppo_mask.adapters._moves": "pettingzoo",
+    "ppo_mask.adapters._on_host._moves": "pettingzoo",
 }
 
 

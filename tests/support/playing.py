@@ -126,9 +126,9 @@ def play_without_jax(env, steps, cut=0):
     """Steps three environments of Gymnasium's; what they raise comes out of it."""
     host, random, parts = env._host, np.random.default_rng(1), np.size(env.num_actions)
     numbers, actions = np.zeros((3, 3), np.int32), np.zeros((3, parts), np.int32)
-    for call in [host.begin, *[host.step] * steps]:
-        answer = call(np.hstack([numbers, actions, np.full((3, 1), cut), [[0], [1], [2]]]))
+    for _ in range(1 + steps):
+        answer = host.step(np.hstack([numbers, actions, np.full((3, 1), cut), [[0], [1], [2]]]))
         if (failure := host.take_failure()) is not None:
             raise failure
-        numbers = answer.rows[:, :3]
-        actions = draw_allowed(random, answer.mask, env.num_actions).reshape(3, parts)
+        numbers = answer["row"][:, :3]
+        actions = draw_allowed(random, answer["mask"], env.num_actions).reshape(3, parts)

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
-from ppo_mask.adapters._spaces import number_type
 from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree, compile_for
 
@@ -87,7 +86,6 @@ def _pack(key: Any, state: Any, timestep: Any) -> Any:
         timestep.truncated,
         timestep.info,
     )
-    given, final = jax.tree.map(lambda x: x.astype(number_type(x.dtype)), (given, final))
     # Python keeps the key's data, since making a key array outside of compiled code is slow.
     return jax.random.key_data(key), state, Packed(given), final
 

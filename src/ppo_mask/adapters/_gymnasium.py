@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from ppo_mask.adapters._driver import Driver
-from ppo_mask.adapters._spaces import make_observation_space, number_type
+from ppo_mask.adapters._spaces import make_observation_space
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.envs.actions import Actions, NumActions
 
@@ -72,7 +72,7 @@ class AbstractGymnasiumEnv:
         self._mask = None
         spaces, count, actions = gymnasium.spaces, env.num_actions, Actions.of(env.num_actions)
         return (
-            observation_space or make_observation_space(self.env, spaces, number_type),
+            observation_space or make_observation_space(self.env, spaces),
             spaces.MultiDiscrete(count) if actions.has_parts else spaces.Discrete(count),
         )
 

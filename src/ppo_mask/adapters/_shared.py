@@ -58,8 +58,10 @@ def import_library(name: str) -> Any:
         raise RunError(f"{extra} is installed, and fails when it is imported: {line}") from error
 
 
-def make_named(make: Callable[[str], Any], library: str, name: str) -> Any:
-    """Makes an environment of another library by its name, with errors of one line."""
+def make_named(make: Callable[[str], Any], library: str, name: Any) -> Any:
+    """Makes an environment of another library by its name; one that is made stays as it is."""
+    if not isinstance(name, str):
+        return name
     try:
         return make(name)
     except OSError as error:
@@ -142,11 +144,27 @@ def random_opponent(
     return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
 
 
-def as_opponent(given: Any) -> Any:
-    """Returns a network, or a policy, as a model; a function stays as it is."""
-    is_network = isinstance(given, Model | AbstractActorCritic | Policy)
-    is_function = callable(given) and not is_network
-    return given if given is None or is_function else as_model(given)
+def as_opponent(given: Any, game: str, see: Callable[[], tuple[Any, Any]]) -> Any:
+    """Returns a network, or a policy, as a model that fits a game; a function stays as it is.
+
+    Args:
+        given: the opponent.
+        game: the game's name.
+        see: makes an observation and a mask of the game; only their shapes are computed.
+    """
+    if not isinstance(given, Model | AbstractActorCritic | Policy):
+        return given
+    opponent, (observation, mask) = as_model(given), jax.eval_shape(see)
+    _refuse_recurrent(opponent)
+    try:
+        eqx.filter_eval_shape(opponent, observation, mask)
+    except (TypeError, ValueError, TypeCheckError) as error:
+        shapes = ", ".join(str(x.shape) for x in jax.tree.leaves(observation))
+        raise ValueError(
+            f"the opponent {type(opponent.network).__name__} is for another game: {game} has "
+            f"observations of shape {shapes} and {mask.size} actions"
+        ) from error
+    return opponent
 
 
 def choose_reply(
@@ -162,19 +180,6 @@ def choose_reply(
     else:
         action = opponent(observation, mask, key)
     return jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
-
-
-def check_network(opponent: Model, game: str, observation: Any, mask: jax.ShapeDtypeStruct) -> None:
-    """Checks that a network accepts the observations and masks of a game, given their shapes."""
-    _refuse_recurrent(opponent)
-    try:
-        eqx.filter_eval_shape(opponent, observation, mask)
-    except (TypeError, ValueError, TypeCheckError) as error:
-        shapes = ", ".join(str(x.shape) for x in jax.tree.leaves(observation))
-        raise ValueError(
-            f"the opponent {type(opponent.network).__name__} is for another game: {game} has "
-            f"observations of shape {shapes} and {mask.size} actions"
-        ) from error
 
 
 def _refuse_recurrent(opponent: Model) -> None:

@@ -56,8 +56,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
             ValueError: the name is unknown, or the actions are not discrete.
         """
         gymnax = import_library("gymnax")
-        if isinstance(environment, str):
-            environment, _ = make_named(gymnax.make, "gymnax", environment)
+        environment = make_named(lambda name: gymnax.make(name)[0], "gymnax", environment)
         self.params = environment.default_params if params is None else params
         space = environment.action_space(self.params)
         if not isinstance(space, gymnax.environments.spaces.Discrete):

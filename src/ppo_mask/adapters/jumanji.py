@@ -65,8 +65,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
                 combinations.
         """
         jumanji, specs = import_library("jumanji"), import_library("jumanji.specs")
-        if isinstance(environment, str):
-            environment = make_named(jumanji.make, "jumanji", environment)
+        environment = make_named(jumanji.make, "jumanji", environment)
         called = f"{type(environment).__name__} of jumanji"
         spec = environment.action_spec
         if isinstance(spec, specs.DiscreteArray):

@@ -54,8 +54,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
             ValueError: the name is unknown.
         """
         navix = import_library("navix")
-        if isinstance(environment, str):
-            environment = make_named(navix.make, "navix", environment)
+        environment = make_named(navix.make, "navix", environment)
         self.num_actions = len(environment.action_set)
         self._library_env = StaticObject(environment)
 

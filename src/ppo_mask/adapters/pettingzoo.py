@@ -6,27 +6,25 @@ Terry et al. 2021, arXiv:2009.14471; https://pettingzoo.farama.org
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, final
+from typing import Any, cast, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
-from ppo_mask.adapters._moves import OTHERS_TURN, Moves, as_parts
+from ppo_mask.adapters._on_host._makers import Mask
+from ppo_mask.adapters._on_host._moves import OTHERS_TURN, Moves, as_parts
+from ppo_mask.adapters._on_host._stepper import IDLE
 from ppo_mask.adapters._shared import (
     Opponent,
     OpponentFunction,
     as_opponent,
-    check_network,
     choose_reply,
     import_library,
     random_opponent,
 )
-from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
-from ppo_mask.adapters.from_gymnasium._env import HostState, calls_host
-from ppo_mask.adapters.from_gymnasium._makers import Mask, close, first_made
-from ppo_mask.adapters.from_gymnasium._stepper import IDLE
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState, calls_host
 from ppo_mask.envs import AbstractEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, Actions
 from ppo_mask.envs.drawing import Picture
@@ -81,32 +79,21 @@ class PettingZooEnv(AbstractEnv[HostState]):
             mask: as for ``GymnasiumEnv``; a function is called with the game.
 
         Raises:
-            RunError: PettingZoo is not installed, or the game cannot be made.
-            ValueError: ``make`` does not return an AEC game that names its players; the players
-                have different spaces; the actions are not Discrete; or the opponent is recurrent,
-                or a network for another game.
+            RunError: PettingZoo is not installed; the game cannot be made; it is no AEC game; its
+                players have different spaces; or its actions are not Discrete.
+            ValueError: the opponent is recurrent, or a network for another game.
         """
-        game = first_made("", make, import_library("pettingzoo").AECEnv)
-        name, players = str(game.unwrapped), getattr(game, "possible_agents", None)
-        if not players:
-            raise ValueError(f"{name} must list its players in possible_agents, got {players}")
-        for spaces in (game.observation_space, game.action_space):
-            if any(spaces(player) != spaces(players[0]) for player in players):
-                raise ValueError(f"{name}: its players must have equal spaces, not each its own")
-        close(name, game)
-        make_moves: Any = partial(Moves, make)
-        make_moves.__name__ = name
+        import_library("pettingzoo")
         where = (lambda moves: mask(moves.game)) if callable(mask) else mask
-        self._moves = GymnasiumEnv(make_moves, num_workers=num_workers, mask=where)
-        num_actions: Any = self._moves.num_actions
-        if Actions.of(num_actions).has_parts:
-            raise ValueError(f"{name} has MultiDiscrete actions; they must be Discrete")
-        self.num_actions = num_actions
+        self._moves = GymnasiumEnv(partial(Moves, make), num_workers=num_workers, mask=where)
+        self.num_actions = cast(int, self._moves.num_actions)
         self._hidden = (OTHERS_TURN, "action_mask", "valid_actions", str(mask))
-        self.opponent = as_opponent(opponent)
-        if isinstance(self.opponent, Model):
-            _, first = jax.eval_shape(self._moves.reset, jax.random.key(0))
-            check_network(self.opponent, name, self._show(first.observation), first.action_mask)
+
+        def see() -> tuple[Any, Any]:
+            _, first = self._moves.reset(jax.random.key(0))
+            return self._show(first.observation), first.action_mask
+
+        self.opponent = as_opponent(opponent, self._moves.name, see)
 
     @property
     def observation_info(self) -> Any:

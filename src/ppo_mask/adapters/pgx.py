@@ -15,7 +15,6 @@ from ppo_mask.adapters._shared import (
     OpponentFunction,
     StaticObject,
     as_opponent,
-    check_network,
     choose_reply,
     import_library,
     jitted,
@@ -92,7 +91,7 @@ class PgxEnv(AbstractEnv[Match]):
                 another game; or a game for one player is given an opponent or ``begins``.
         """
         pgx = import_library("pgx")
-        game = make_named(pgx.make, "pgx", game) if isinstance(game, str) else game
+        game = make_named(pgx.make, "pgx", game)
         if game.num_players > 1 and opponent is None:
             raise ValueError(
                 f"{game.id} of pgx has {game.num_players} players: it needs an opponent, such as "
@@ -100,11 +99,12 @@ class PgxEnv(AbstractEnv[Match]):
             )
         if game.num_players == 1 and (opponent is not None or begins is not None):
             raise ValueError(f"{game.id} of pgx is played alone: leave opponent and begins out")
-        self.opponent = as_opponent(opponent)
-        if isinstance(self.opponent, Model):
-            first = jax.eval_shape(game.init, jax.random.key(0))
-            name = f"{game.id} of pgx"
-            check_network(self.opponent, name, first.observation, first.legal_action_mask)
+
+        def see() -> tuple[Any, Any]:
+            first = game.init(jax.random.key(0))
+            return first.observation, first.legal_action_mask
+
+        self.opponent = as_opponent(opponent, f"{game.id} of pgx", see)
         self.begins = begins
         self.num_actions = int(game.num_actions)
         self.num_players = int(game.num_players)

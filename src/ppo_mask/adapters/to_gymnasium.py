@@ -1,12 +1,9 @@
 """Adapts an environment to Gymnasium (Towers et al. 2024, https://gymnasium.farama.org)."""
 
-import operator
 from typing import Any, final
 
-import numpy as np
-
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
-from ppo_mask.envs import AbstractEnv, Actions
+from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 
 
@@ -108,21 +105,13 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             and the info.
 
         Raises:
-            TypeError: the action is not an integer.
-            ValueError: the action is out of range, or has a wrong number of parts.
+            ValueError: the action is no integer, is out of range, or has a wrong number of parts.
             gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
         """
         self._require_reset("step")
         if self._ended:
             raise gymnasium.error.ResetNeeded("the episode has ended; call reset before step")
-        count = self.env.num_actions
-        if Actions.of(count).has_parts:
-            action = check_actions(action, count)
-        else:
-            number = operator.index(action)
-            if not 0 <= number < count:
-                raise ValueError(f"actions are 0 to {count - 1}, got {number}")
-            action = np.int32(number)
+        action = check_actions(action, self.env.num_actions)
         timestep, _ = self._driver.step(action)
         observation, self._mask, reward, terminated, truncated, info = timestep
         self._ended = terminated or truncated

@@ -1,11 +1,18 @@
-"""``GymnasiumEnv``: compiled code that calls the host once per step of all environments."""
+"""Adapts environments of Gymnasium, written in Python, to this library.
+
+https://gymnasium.farama.org
+
+In: an id, or a function that makes an environment. Out: a :class:`GymnasiumEnv`, which works like
+any other environment of this library. One callback from the compiled program steps all
+environments, in this process or in worker processes.
+"""
 
 import atexit
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import Any, cast, final, no_type_check
+from typing import Any, NamedTuple, cast, final
 
 import equinox as eqx
 import jax
@@ -15,26 +22,30 @@ from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 from jax.experimental.buffer_callback import buffer_callback
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from ppo_mask.adapters._gymnasium import gymnasium
-from ppo_mask.adapters._shared import Method, StaticObject
-from ppo_mask.adapters.from_gymnasium._drawing import DrawnStepper
-from ppo_mask.adapters.from_gymnasium._host import BEGUN, TERMINATED, TRUNCATED, Answer, Host
-from ppo_mask.adapters.from_gymnasium._makers import (
-    Inspected,
+from ppo_mask.adapters._on_host._host import Host
+from ppo_mask.adapters._on_host._makers import (
     Mask,
     attempt,
     find_maker,
-    find_masks,
     first_made,
     inspect_env,
     with_mask,
 )
-from ppo_mask.adapters.from_gymnasium._spaces import as_tree, info_of, read_parts
-from ppo_mask.adapters.from_gymnasium._stepper import Stepper, make_arrays
-from ppo_mask.adapters.from_gymnasium._vectors import VectorStepper, find_masks_of
-from ppo_mask.adapters.from_gymnasium._workers import Workers
+from ppo_mask.adapters._on_host._spaces import as_tree, info_of, read_parts
+from ppo_mask.adapters._on_host._stepper import (
+    BEGUN,
+    TERMINATED,
+    TRUNCATED,
+    Layout,
+    Stepper,
+    record_of,
+)
+from ppo_mask.adapters._on_host._vectors import VectorStepper, check_vector
+from ppo_mask.adapters._on_host._workers import Workers
+from ppo_mask.adapters._shared import Method, StaticObject
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import Next, TimeStep
@@ -44,6 +55,8 @@ from ppo_mask.envs.drawing import Picture
 from ppo_mask.envs.drawing._frames import as_picture
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, jit_inline
+
+__all__ = ["GymnasiumEnv"]
 
 
 def calls_host(method: Method) -> Method:
@@ -86,9 +99,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     says where the mask is. By default, the adapter looks for two methods, ``action_masks()``
     (sb3-contrib's name) and ``valid_action_mask()``, and for two entries of the infos or of a Dict
     observation, ``action_mask`` and ``valid_actions``. If the adapter finds no mask, all actions
-    are allowed. A warning then says so, and names what may be a mask under another name. For
-    MultiDiscrete actions, the masks of the parts are concatenated. The last observation of a
-    truncated episode is kept for bootstrapping.
+    are allowed, and a warning says so. For MultiDiscrete actions, the masks of the parts are
+    concatenated. The last observation of a truncated episode is kept for bootstrapping.
 
     The state is on the host, so a step cannot be repeated, and checkpoints do not hold the state.
     A resumed run begins new episodes, and counts the lost episodes as truncated. A run must use a
@@ -107,8 +119,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     num_actions: NumActions = eqx.field(static=True)
     _channels_first: bool | None = eqx.field(static=True)
-    _infos: tuple[str, ...] = eqx.field(static=True)
-    _space: StaticObject = eqx.field(static=True)
+    _tree: StaticObject = eqx.field(static=True)
     _held: StaticObject = eqx.field(static=True)
 
     def __init__(
@@ -140,25 +151,37 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
                 docstring says.
 
         Raises:
-            ValueError: the environment is unknown, its actions are not discrete, or its
-                observations are not arrays.
-            RunError: the environment cannot be made, or has no entry or method ``mask``.
+            ValueError: what should make an environment does not, its actions are not discrete, or
+                its observations are not arrays.
+            RunError: the environment is unknown, cannot be made, or has no entry or method
+                ``mask``.
         """
         if num_workers < 0:
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
-        make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
-        make = with_mask(make, mask)
-        env = first_made(name, make, gymnasium.Env)
-        inspected = inspect_env(name or type(env.unwrapped).__name__, env, "", find_masks, mask)
+        if isinstance(infos, str):
+            raise ValueError(f"infos must be a list of names; write [{infos!r}]")
+        if is_vector := isinstance(environment, _Vectors):
+            make, name = with_mask(environment.make, mask), ""
+            env = first_made(name, partial(make, 1), gymnasium.vector.VectorEnv)
+            check_vector(env)
+        else:
+            make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
+            make = with_mask(make, mask)
+            env = first_made(name, make, gymnasium.Env)
+        name = name or env.metadata.get("name", type(env.unwrapped).__name__)
+        layout, tree, self._channels_first = inspect_env(name, env, tuple(infos), mask)
 
-        def make_stepper(layout: Any) -> Any:
-            if layout["render_mode"] is not None:
-                return DrawnStepper(make, layout)
-            if num_workers:
-                return Workers(make, layout, num_workers)
-            return Stepper(make, layout, make_arrays(layout), 0, layout["num_envs"])
+        def make_stepper(layout: Layout, num_envs: int) -> Any:
+            if is_vector:
+                return VectorStepper(make, layout, num_envs)
+            if num_workers and layout.render_mode is None:
+                return Workers(make, layout, num_envs, num_workers)
+            return Stepper(make, layout, np.zeros(num_envs, record_of(layout)), 0, num_envs)
 
-        self._set_up(inspected, make_stepper, infos)
+        host = Host(layout, make_stepper)
+        atexit.register(_end, weakref.ref(host))
+        self.num_actions = layout.num_actions
+        self._tree, self._held = StaticObject(tree), StaticObject(host)
 
     @classmethod
     def of_vectors(
@@ -166,68 +189,37 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     ) -> "GymnasiumEnv":
         """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
 
-        Any autoreset mode works, except ``NEXT_STEP`` in a custom vector (neither ``SyncVectorEnv``
-        nor ``AsyncVectorEnv``), which spends a step on each reset.
+        The vector's autoreset mode must be ``SAME_STEP`` or ``DISABLED``, since ``NEXT_STEP``
+        spends a step on each reset. Gymnasium's ``SyncVectorEnv`` and ``AsyncVectorEnv``, which
+        step environments one by one, are refused: the constructor does the same.
 
         Args:
             make_vector: makes a vector environment of a given size, such as
-                ``lambda n: gymnasium.make_vec("CartPole-v1", n)``.
+                ``lambda n: MyVector(n)``.
             infos: as in the constructor.
             mask: as in the constructor, but a function gets the vector, and returns a mask for each
                 environment.
 
         Raises:
-            ValueError: actions are not discrete, or observations are not arrays.
+            ValueError: actions are not discrete, observations are not arrays, or the vector is
+                refused.
             RunError: the vector cannot be made, or has no entry or method ``mask``.
         """
-        make_vector = with_mask(make_vector, mask)
-        vector = first_made("", lambda: make_vector(1), gymnasium.vector.VectorEnv)
-        spec = getattr(vector, "spec", None)
-        name = type(vector.unwrapped).__name__ if spec is None else spec.id
-        inspected = inspect_env(name, vector, "single_", find_masks_of, mask)
-
-        def make_stepper(layout: Any) -> Any:
-            return VectorStepper(make_vector, layout, make_arrays(layout))
-
-        env = object.__new__(cls)
-        env._set_up(inspected, make_stepper, infos)
-        return env
-
-    def _set_up(
-        self, inspected: Inspected, make_stepper: Callable[[Any], Any], infos: Sequence[str]
-    ) -> None:
-        if isinstance(infos, str):
-            raise ValueError(f"infos must be a list of names; write [{infos!r}]")
-        put = partial(object.__setattr__, self)
-        put("num_actions", inspected.num_actions)
-        put("_channels_first", inspected.channels_first)
-        put("_infos", tuple(infos))
-        put("_space", StaticObject(inspected.space))
-        actions = Actions.of(inspected.num_actions)
-        layout = {
-            "mask_length": actions.length,
-            "mask_starts": actions.starts,
-            "has_parts": actions.has_parts,
-            "action_shape": inspected.action_shape,
-            "start": inspected.start,
-            "leaves": [leaf[:4] for leaf in inspected.leaves],
-            "mask": inspected.mask,
-            "infos": tuple(infos),
-            "render_modes": inspected.render_modes,
-            "render_mode": None,
-        }
-        host = Host(inspected.name, layout, make_stepper)
-        put("_held", StaticObject(host))
-        atexit.register(_end, weakref.ref(host))
+        return cls(_Vectors(make_vector), infos=infos, mask=mask)
 
     @property
     def _host(self) -> Host:
         return self._held.value
 
     @property
+    def name(self) -> str:
+        """The environment's name."""
+        return self._host.layout.name
+
+    @property
     def observation_info(self) -> Any:
         """The bounds of the space's parts, and where images have their channels, if known."""
-        return info_of(self._space.value, self._channels_first)
+        return info_of(self._tree.value, self._channels_first)
 
     def close(self) -> None:
         """Closes all environments and ends their workers. A later step begins new episodes."""
@@ -250,20 +242,18 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
 
     def draw(self, state: HostState, timestep: TimeStep) -> Picture | None:
         """Draws the environment by its own ``render``, if it was prepared before its reset."""
-        numbers, ended = state.numbers, timestep.terminated | timestep.truncated
-        return as_picture(attempt(self._host.name, lambda: self._host.draw(numbers, bool(ended))))
+        host, ended = self._host, bool(timestep.terminated | timestep.truncated)
+        return as_picture(attempt(self.name, lambda: host.draw(state.numbers, ended)))
 
     @calls_host
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
         nothing = np.zeros(Actions.of(self.num_actions).shape, np.int32)
-        row = self._row(_seed(key), jnp.zeros(3, jnp.int32), nothing, False)
-        answer = self._call(self._host.begin, row)
-        state = HostState(answer.rows[:3], answer.next)
-        infos = self._read_infos(answer.reward)
-        reward, no = answer.reward[0], jnp.array(False)
-        observation = self._observe(answer.next)
-        return state, TimeStep(observation, answer.mask, reward, no, no, infos)
+        answer = self._call(self._row(_seed(key), jnp.zeros(3, jnp.int32), nothing, False))
+        state, no = HostState(answer["row"][:3], self._arrays(answer, "next")), jnp.array(False)
+        reward, infos = self._read_numbers(answer)
+        observation = self._observe(state.observation)
+        return state, TimeStep(observation, answer["mask"], reward, no, no, infos)
 
     def step(
         self, key: Key[Array, ""], state: HostState, action: ActionLike
@@ -288,28 +278,28 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         the state, as in a resumed run.
         """
         del step_key
-        row = self._row(_seed(reset_key), state.numbers, action, cut)
-        answer = self._call(self._host.step, row)
-        begun = answer.rows[BEGUN] != 0
-        terminated = answer.rows[TERMINATED] != 0
+        answer = self._call(self._row(_seed(reset_key), state.numbers, action, cut))
+        row = answer["row"]
+        begun, terminated = row[BEGUN] != 0, row[TERMINATED] != 0
         # BEGUN means that the host lost the old episode, which counts as truncated.
-        truncated = ((answer.rows[TRUNCATED] != 0) | cut | begun) & ~terminated
+        truncated = ((row[TRUNCATED] != 0) | cut | begun) & ~terminated
         ended = terminated | truncated
+        after = HostState(row[:3], self._arrays(answer, "next"))
 
         def last(was: Array, then: Array, following: Array) -> Array:
             return jnp.where(begun, was, jnp.where(ended, then, following))
 
-        observation = tuple(map(last, state.observation, answer.final, answer.next))
+        finals = self._arrays(answer, "final")
+        reward, infos = self._read_numbers(answer)
         final = TimeStep(
-            self._observe(observation),
-            jnp.where(ended, answer.final_mask, answer.mask) | terminated | begun,
-            answer.reward[0],
+            self._observe(tuple(map(last, state.observation, finals, after.observation))),
+            jnp.where(ended, answer["final_mask"], answer["mask"]) | terminated | begun,
+            reward,
             terminated,
             truncated,
-            self._read_infos(answer.reward),
+            infos,
         )
-        after = HostState(answer.rows[:3], answer.next)
-        return final, Next(after, self._observe(answer.next), answer.mask)
+        return final, Next(after, self._observe(after.observation), answer["mask"])
 
     def _row(self, seed: Any, numbers: Array, action: Any, cut: Any) -> Int[Array, " columns"]:
         parts = [*jnp.ravel(action)]
@@ -328,25 +318,29 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         Raises:
             RunError: the observation is outside the environment's observation space.
         """
-        leaves = self._host.layout["leaves"]
-        arrays = attempt(self._host.name, lambda: read_parts(observation, leaves))
+        leaves = self._host.layout.leaves
+        arrays = attempt(self.name, lambda: read_parts(observation, leaves))
         return self._observe(tuple(map(jnp.asarray, arrays)))
 
     def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
-        return as_tree(self._space.value, list(arrays))
+        return as_tree(self._tree.value, list(arrays))
 
-    def _read_infos(self, numbers: Float[Array, " n"]) -> dict[str, Array]:
-        return {name: numbers[i] for i, name in enumerate(self._infos, 1)}
+    def _arrays(self, answer: dict[str, Array], name: str) -> tuple[Array, ...]:
+        return tuple([answer[f"{name}{i}"] for i in range(len(self._host.layout.leaves))])
 
-    def _call(self, function: Callable[[Any], Answer], rows: Int[Array, "*batch columns"]) -> Any:
+    def _read_numbers(self, answer: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+        reward, *infos = answer["numbers"]
+        return reward, dict(zip(self._host.layout.infos, infos, strict=True))
+
+    def _call(self, rows: Int[Array, "*batch columns"]) -> dict[str, Array]:
         """Calls the host once for a whole batch, under any number of nested vmaps."""
         if jax.sharding.get_abstract_mesh().manual_axes:
             raise RunError(
-                f"{self._host.name} lives in this process and works on one device only: "
-                "num_devices must be 1"
+                f"{self.name} lives in this process and works on one device only: num_devices "
+                "must be 1"
             )
 
-        def shapes(n: int) -> Answer:
+        def shapes(n: int) -> dict[str, Any]:
             answer = self._host.broken(np.zeros((n, 3), np.int32))
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), answer)
 
@@ -354,44 +348,35 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         def call(rows: Any) -> Any:
             batch = rows.shape[:-1]
             n = math.prod(batch)
-            answer = _call_host(function, shapes(n), rows.reshape(n, rows.shape[-1]))
+            answer = _call_host(self._host.step, shapes(n), rows.reshape(n, rows.shape[-1]))
             return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), answer)
 
         @call.def_vmap
         def _(size: int, batched: Any, rows: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
-            answer = self._call(function, rows)
+            answer = self._call(rows)
             return answer, jax.tree.map(lambda _: True, answer)
 
         answer = call(rows)
         # Compiled code cannot raise errors. Outside of compiled code, this is the place to raise.
-        if not isinstance(answer.rows, Tracer):
+        if not isinstance(answer["row"], Tracer):
             jax.block_until_ready(answer)
             if (failure := self.take_failure()) is not None:
                 raise failure
         return answer
 
 
-def _call_host(function: Callable[..., Any], shapes: Any, *arrays: Array) -> Any:
+def _call_host(function: Callable[[Any], Any], shapes: Any, rows: Array) -> Any:
     """Calls a host function from compiled code."""
     if platform_of(None) != "cpu":
-
-        @no_type_check
-        def copies(*arrays: Any) -> Any:
-            return jax.tree.map(np.array, function(*arrays))
-
-        return io_callback(copies, shapes, *arrays)
+        return io_callback(lambda rows: jax.tree.map(np.array, function(rows)), shapes, rows)
 
     # buffer_callback takes an eighth of io_callback's time, but here works only on a CPU: elsewhere
     # the device owns the buffers.
-    @no_type_check
-    def fill(context: Any, out: Any, *arrays: Any) -> None:
-        del context
-        for buffer, array in zip(
-            jax.tree.leaves(out), jax.tree.leaves(function(*arrays)), strict=True
-        ):
-            np.asarray(buffer)[...] = array
+    def fill(_: Any, out: Any, rows: Any) -> None:
+        for name, array in function(rows).items():
+            np.asarray(out[name])[...] = array
 
-    return buffer_callback(fill, shapes, has_side_effect=True)(*arrays)
+    return buffer_callback(fill, shapes, has_side_effect=True)(rows)
 
 
 def _seed(key: Key[Array, ""]) -> Int[Array, ""]:
@@ -401,3 +386,9 @@ def _seed(key: Key[Array, ""]) -> Int[Array, ""]:
 def _end(host: Any) -> None:
     if (alive := host()) is not None:
         alive.end()
+
+
+class _Vectors(NamedTuple):
+    """What makes vectors, in place of what makes environments."""
+
+    make: Callable[[int], Any]

@@ -11,14 +11,13 @@ import tempfile
 import time
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Any, no_type_check
+from typing import Any
 
 import cloudpickle
 import numpy as np
 
-from ppo_mask.adapters.from_gymnasium import _stepper
-from ppo_mask.adapters.from_gymnasium._stepper import UnfitError, lay_out, make_arrays
+from ppo_mask.adapters._on_host import _stepper
+from ppo_mask.adapters._on_host._stepper import Layout, UnfitError, record_of
 
 
 class WorkerError(Exception):
@@ -32,7 +31,7 @@ class Workers:
     ``multiprocessing`` would run the user's script again.
     """
 
-    def __init__(self, make: Any, layout: Any, num_workers: int) -> None:
+    def __init__(self, make: Any, layout: Layout, num_envs: int, num_workers: int) -> None:
         """Starts the workers, which make their environments."""
         try:
             sent = cloudpickle.dumps(make)
@@ -40,41 +39,38 @@ class Workers:
             raise UnfitError(
                 f"what makes it cannot be sent to a worker ({error}); num_workers=0 needs none"
             ) from error
-        memory = _shared_memory(lay_out(layout)[1])
-        self.arrays = make_arrays(layout, mmap.mmap(memory, 0))
         self._workers: list[tuple[subprocess.Popen[bytes], Connection]] = []
-        num_envs: int = layout["num_envs"]
+        record = record_of(layout)
         bounds = np.linspace(0, num_envs, min(num_workers, num_envs) + 1).astype(int).tolist()
-        try:
-            for first, last in pairwise(bounds):
-                self._start(memory)
-                setup = (sys.path, sent, layout, first, last)
-                self._workers[-1][1].send_bytes(pickle.dumps(setup))
-            self._await_all()
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            os.close(memory)
+        with tempfile.TemporaryFile() as memory:
+            memory.truncate(num_envs * record.itemsize)
+            self.arrays = np.ndarray(num_envs, record, mmap.mmap(memory.fileno(), 0))
+            try:
+                for rows in pairwise(bounds):
+                    setup = (sys.path, sent, tuple(layout), num_envs, *rows)
+                    self._start(memory.fileno(), pickle.dumps(setup))
+                self._await_all()
+            except BaseException:
+                self.close()
+                raise
 
-    def _start(self, memory: int) -> None:
+    def _start(self, memory: int, setup: bytes) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             numbers = theirs.fileno(), memory, os.getpid()
-            program = [sys.executable, "-P", _stepper.__file__, *map(str, numbers)]
             process = subprocess.Popen(
-                program,
-                pass_fds=(theirs.fileno(), memory),
+                [sys.executable, "-P", _stepper.__file__, *map(str, numbers)],
+                pass_fds=numbers[:2],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # So that Ctrl+C reaches this process only.
             )
-        self._workers.append((process, Connection(ours.detach())))
+        connection = Connection(ours.detach())
+        self._workers.append((process, connection))
+        connection.send_bytes(setup)
 
-    @no_type_check
     def reset(self) -> None:
         self._tell_all(b"reset")
 
-    @no_type_check
     def step(self) -> None:
         self._tell_all(b"step")
 
@@ -96,14 +92,12 @@ class Workers:
         for process, _ in self._workers:
             process.kill()
 
-    @no_type_check
     def _tell_all(self, command: bytes) -> None:
         for _, connection in self._workers:
             with contextlib.suppress(OSError):  # `_await_all` reports a lost worker.
                 connection.send_bytes(command)
         self._await_all()
 
-    @no_type_check
     def _await_all(self) -> None:
         wrong: list[str] = []
         for number, (process, connection) in enumerate(self._workers):
@@ -115,13 +109,3 @@ class Workers:
             wrong += [reply] if reply else []
         if wrong:
             raise WorkerError(wrong[0])
-
-
-def _shared_memory(size: int) -> int:
-    if hasattr(os, "memfd_create"):
-        memory = os.memfd_create("ppo_mask")
-    else:
-        memory, name = tempfile.mkstemp()
-        Path(name).unlink()
-    os.ftruncate(memory, size)
-    return memory

@@ -1,8 +1,10 @@
 """A game of PettingZoo, move by move. Worker processes import this file, so it imports no JAX."""
 
-from typing import Any, no_type_check
+from typing import Any
 
 import numpy as np
+
+from ppo_mask.adapters._on_host._stepper import UnfitError
 
 try:
     import gymnasium
@@ -15,7 +17,6 @@ OTHERS_TURN = "others_turn"
 """The part of an observation that says whether it is another player's turn, not the agent's."""
 
 
-@no_type_check
 class Moves(gymnasium.Env[Any, Any]):
     """An AEC game in which each step is one move, of the player whose turn it is.
 
@@ -25,15 +26,23 @@ class Moves(gymnasium.Env[Any, Any]):
     """
 
     def __init__(self, make: Any, **options: Any) -> None:
-        self.game = make(**options)
+        self.game = game = make(**options)
+        if not hasattr(game, "agent_iter"):
+            name = type(game).__name__
+            raise UnfitError(f"{name} is no AEC game; pettingzoo.utils has parallel_to_aec")
+        player, *others = game.possible_agents
+        for spaces_of in game.observation_space, game.action_space:
+            if any(spaces_of(other) != spaces_of(player) for other in others):
+                raise UnfitError(f"the players of {game} must have equal spaces")
         self.metadata = self.game.metadata
         self.render_mode = getattr(self.game.unwrapped, "render_mode", None)
-        player = self.game.possible_agents[0]
         parts = as_parts(self.game.observation_space(player))
         boolean: Any = np.bool_
         parts[OTHERS_TURN] = spaces.Box(0, 1, (), boolean)
         self.observation_space = spaces.Dict(parts)
         self.action_space = self.game.action_space(player)
+        if not isinstance(self.action_space, spaces.Discrete):
+            raise UnfitError(f"{game} has actions of {self.action_space}; they must be Discrete")
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         """Begins a game; the agent or another player has the first turn."""
@@ -84,7 +93,6 @@ class Moves(gymnasium.Env[Any, Any]):
         return parts, game.infos.get(player, {}), is_over
 
 
-@no_type_check
 def as_parts(observation: Any) -> Any:
     """Returns a new dict with the parts of an observation, or of its space, by name."""
     is_dict = isinstance(observation, (dict, spaces.Dict))

@@ -35,13 +35,13 @@ from ppo_mask.devices.processes import (
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.errors import RunError, describe_error
+from ppo_mask.errors import RunError, describe_error, warn
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
 from ppo_mask.runner._reader import absolute, as_run_error, merge
-from ppo_mask.runner._schema import as_dict
-from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
+from ppo_mask.runner._schema import as_dict, flag_for
+from ppo_mask.runner._settings import LoggingSettings, RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
@@ -162,6 +162,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     device = f"{1 if trainer.mesh is None else trainer.mesh.size} x {jax.devices()[0].device_kind}"
     if is_process_0():
         _print_facts(plan, trainer, state, model, run_dirs, device)
+        _warn_of_intervals(plan)
     callbacks = [
         callbacks_for(task, mine, each, run_dir, trainer.env, architecture, device)
         for mine, each, run_dir in zip(own, configs, run_dirs, strict=True)
@@ -329,6 +330,26 @@ def _profiled_update(plan: Plan[Any]) -> int | None:
             f"{plan.total_updates}, got {update}"
         )
     return update
+
+
+def _warn_of_intervals(plan: Plan[Any]) -> None:
+    """Warns of intervals that are longer than the run, such as those meant to be in steps.
+
+    No error, since a short trial of a long run may have the long run's intervals.
+    """
+    config, total = plan.config, plan.total_updates
+    minutes = config.checkpoints.save_interval_minutes
+    for name, updates, then in (
+        ("log_interval", config.logging.log_interval, "only its end is logged"),
+        ("eval_interval", config.logging.eval_interval, "it has no evaluation"),
+        ("save_interval", config.checkpoints.save_interval, f"it saves every {minutes:g} minutes"),
+    ):
+        if updates is not None and updates > max(total, LoggingSettings.log_interval):
+            in_updates = max(1, round(updates / config.algorithm.batch_size))
+            warn(
+                f"{flag_for(name)} {updates} counts updates, and the run has {total:,}: {then}; "
+                f"{updates:,} steps would be {flag_for(name)} {in_updates}"
+            )
 
 
 def _tuned(

@@ -99,7 +99,10 @@ class CheckpointSettings:
         10.0, "minutes between checkpoints", above=0, changeable=True
     )
     save_interval: int | None = setting(
-        None, "updates between checkpoints; replaces the minutes", at_least=1, changeable=True
+        None,
+        "updates, not steps, between checkpoints; replaces the minutes",
+        at_least=1,
+        changeable=True,
     )
 
 

@@ -287,3 +287,14 @@ def test_intervals_that_are_meant_in_steps_are_warned_of_and_the_run_still_saves
     assert evaluation.endswith("has no evaluation; 32 steps would be --eval-interval 1")
     counting.train(tmp_path / "short", 2, "--save-interval", "10")
     assert capsys.readouterr().err == ""
+
+
+def test_a_suffix_ends_a_given_name_and_a_generated_one(tmp_path: Path) -> None:
+    for words in ((), (), ("--run-name=a",), ("--run-name=b", "--num-seeds=2", "--seed=4")):
+        words = counting.flags(tmp_path, 1, "--run-suffix", "wide", *words)
+        assert main(counting.TASK, counting.DEFAULTS, words) == 0
+    first, second, *named = sorted(path.name for path in tmp_path.iterdir())
+    assert (first[10:], second[10:]) == ("-001-wide", "-002-wide")
+    assert named == ["a-wide", "b-wide-seed4", "b-wide-seed5"]
+    again = counting.flags(tmp_path, 1, "--run-name=a", "--run-suffix=wide")
+    assert main(counting.TASK, counting.DEFAULTS, again) == 2

@@ -173,7 +173,7 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
     def begin(_: int) -> str:
         gate.wait()
         # All have looked before any has made its folder.
-        (folder,) = Runs(tmp_path).create(None, [None])
+        (folder,) = Runs(tmp_path).create(None, [""])
         return folder.path.name[-3:]
 
     with ThreadPoolExecutor(6) as pool:

@@ -85,7 +85,7 @@ class Runs:
             )
 
     def create(
-        self, name: str | None, suffixes: Sequence[str | None], again: bool = False
+        self, name: str | None, suffixes: Sequence[str], again: bool = False
     ) -> list[RunDir]:
         """Makes the folders of new runs; generates a name from the date if none is given.
 
@@ -94,7 +94,7 @@ class Runs:
 
         Args:
             name: the name of the runs; None for a name from the date.
-            suffixes: for each run, a suffix of the name, or None.
+            suffixes: for each run, a suffix of the name; "" for none.
             again: whether the run of this name, which has no checkpoint, begins anew.
 
         Raises:

@@ -253,7 +253,10 @@ def _opened(
     run, old = plan.config.run, plan.run_dir
     if old is None:
         several = len(configs) > 1
-        suffixes = [f"seed{config.run.seed}" if several else None for config in configs]
+        suffixes = [
+            "-".join(filter(None, (run.run_suffix, f"seed{each.run.seed}" if several else None)))
+            for each in configs
+        ]
         run_dirs = plan.runs.create(run.run_name, suffixes, again=run.resume is not None)
     elif plan.copy is not None:
         old.fork(plan.update, plan.copy)

@@ -9,10 +9,11 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 from typing import Any, Generic, TypeVar
 
 import jax
+import yaml
 
 from ppo_mask.checkpoints import Checkpoint, RunDir
 from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, open_runs
@@ -28,7 +29,7 @@ from ppo_mask.devices.processes import (
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._phases import phase_values
 from ppo_mask.runner._reader import check, merge, parse_flags, read_values, read_yaml
-from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, settings
+from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
 from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
@@ -84,7 +85,7 @@ def make_plan(
 
     Planning writes nothing, with one exception: if an earlier process left a run's copy in a bucket
     incomplete, planning completes the copy. If the run has several processes, planning connects
-    them.
+    them. With ``--print-config``, planning prints the settings and exits.
 
     Args:
         defaults: the program's defaults.
@@ -111,6 +112,9 @@ def make_plan(
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
     run = merge(defaults, of_run).run
     _check_run_settings(run, given, defaults)
+    if run.print_config:
+        print(template(merge(defaults, given)))
+        raise SystemExit(0)
     # First, since reading checkpoints starts JAX.
     if not connect(run.distributed):
         cores.make_devices()
@@ -155,6 +159,20 @@ def read_stored(
     return {**saved, **read_values(config, content, str(run_dir.config))}
 
 
+def template(config: RunConfig[Any]) -> str:
+    """Formats all settings as a YAML file for ``--config``, with their help as comments."""
+    lines: list[str] = []
+    for group, of_group in itertools.groupby(settings(config).values(), lambda x: x.group):
+        lines.append(f"{group}:")
+        for each in of_group:
+            if each.name not in ("config", "print_config"):
+                takes = ", ".join(filter(None, (each.type, each.rules.limits)))
+                help = fill(f"{each.rules.help} ({takes})", 96)
+                value = yaml.safe_dump({each.name: plain(each.value)}, sort_keys=False)
+                lines += [indent(help, "  # "), indent(value.rstrip(), "  ")]
+    return "\n".join(lines)
+
+
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
     """Calls ``choose`` on process 0, then on the others, which must be able to read the run."""
     chosen: list[Plan[Environment]] = []
@@ -180,7 +198,7 @@ def _choose(
         runs = open_runs(place)
         runs.names()  # Raises an error now if the bucket cannot be reached.
         if run.run_name is not None:
-            runs.check_new(run.run_name)
+            runs.check_new("-".join(filter(None, (run.run_name, run.run_suffix))))
         return Plan(config, runs)
     run_dir, step = find_run(resume, place)
     checkpoint = None if run_dir.is_empty else run_dir.checkpoint(step)
@@ -211,6 +229,10 @@ def _check_run_settings(
 ) -> None:
     if run.run_name is not None:
         check_run_name(run.run_name, "--run-name")
+    if run.run_suffix is not None:
+        check_run_name(run.run_suffix, "--run-suffix")
+        if run.resume is not None:
+            raise RunError("--run-suffix is for a new run, and --resume continues one of its name")
     if run.num_seeds > 1:
         others = {
             "--resume": run.resume is not None,

@@ -132,6 +132,7 @@ class RunSettings:
     run_name: str | None = _unstored(
         None, "the run's folder; none: generated from the date and a number"
     )
+    run_suffix: str | None = _unstored(None, "what a new run's name ends in, after a dash")
     resume: str | None = _unstored(
         None,
         "resume a run: its folder, name or URL, or one checkpoint in it; nothing, or 'latest', is "
@@ -146,6 +147,9 @@ class RunSettings:
         None, "settings that go together, listed below where the program has some; flags win"
     )
     config: str | None = _unstored(None, "a YAML file with these settings; flags win over it")
+    print_config: bool = _unstored(
+        False, "print all settings, each with a comment, as a file for --config, and do no more"
+    )
     auto_tune: bool = _unstored(
         False, "measure how many environments this device is fastest with, and take that number"
     )

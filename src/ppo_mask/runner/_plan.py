@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 import jax
 import yaml
 
+from ppo_mask.callbacks._wandb import fetch_run
 from ppo_mask.checkpoints import Checkpoint, RunDir
-from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, open_runs
+from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, is_url, open_runs
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import (
@@ -119,6 +120,9 @@ def make_plan(
     if not connect(run.distributed):
         cores.make_devices()
     require_platform()
+    if run.resume_run is not None:
+        own["resume"] = _fetched(run.resume_run, merge(defaults, given))
+        run = dataclasses.replace(run, resume=own["resume"])
     given = {**_fit_devices(in_preset, accelerated, own, run), **own}
     if is_multiprocess():
         plan = _on_all(lambda: _choose(defaults, given, run))
@@ -187,6 +191,16 @@ def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
     return on_all_processes(choose_too, "find the run")
 
 
+def _fetched(run_id: str, config: RunConfig[Any]) -> str:
+    place, log = config.run.checkpoint_dir, config.logging
+    if is_url(place) or is_multiprocess():
+        raise RunError(
+            "--resume-run is for one process and a local folder; of a run in a bucket, --resume "
+            "takes the URL"
+        )
+    return str(fetch_run(run_id, log.project, log.entity, open_runs(place).folder))
+
+
 def _choose(
     defaults: RunConfig[Environment], given: Mapping[str, Any], run: RunSettings
 ) -> Plan[Environment]:
@@ -231,11 +245,13 @@ def _check_run_settings(
         check_run_name(run.run_name, "--run-name")
     if run.run_suffix is not None:
         check_run_name(run.run_suffix, "--run-suffix")
-        if run.resume is not None:
-            raise RunError("--run-suffix is for a new run, and --resume continues one of its name")
+    resuming = [x for x in (run.resume, run.resume_run, run.run_suffix) if x is not None]
+    if len(resuming) > 1:
+        raise RunError("--resume, --resume-run and --run-suffix, for a new run, exclude each other")
     if run.num_seeds > 1:
         others = {
             "--resume": run.resume is not None,
+            "--resume-run": run.resume_run is not None,
             "--auto-tune": run.auto_tune,
             "--profile": run.profile is not None,
             "--debug-nans": run.debug_nans,

@@ -87,7 +87,9 @@ class LoggingSettings:
         None, "the user or team on W&B; none: the account's default", changeable=True
     )
     artifact: bool = setting(
-        True, "send the newest and the best checkpoint to W&B at the end", changeable=True
+        True,
+        "send each new checkpoint to W&B, which keeps the newest and the best",
+        changeable=True,
     )
 
 
@@ -139,6 +141,9 @@ class RunSettings:
         "the run that was saved last",
         bare=LATEST,
         is_path=True,
+    )
+    resume_run: str | None = _unstored(
+        None, "fetch the run of this id from W&B, and resume it from its newest checkpoint"
     )
     rewind: bool = _unstored(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"

@@ -279,7 +279,7 @@ def test_intervals_that_are_meant_in_steps_are_warned_of_and_the_run_still_saves
     save, evaluation = sorted(capsys.readouterr().err.splitlines(), reverse=True)
     assert save == (
         "warning: --save-interval 3200 counts updates, and the run has 4: it saves every 1e-09 "
-        "minutes; 3,200 steps would be --save-interval 100"
+        "min; 3,200 steps would be --save-interval 100"
     )
     assert evaluation.startswith(
         "warning: --eval-interval 32 counts updates, and the run has 4: it"

@@ -1,4 +1,4 @@
-"""The command line: train, watch, play, evaluate, inspect, export, plot and compare."""
+"""The command line: train, watch, play, evaluate, inspect, export, plot, compare and monitor."""
 
 import argparse
 import sys
@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from hackmatrix.cli import evaluate, export, play, watch
 from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask import runner
-from ppo_mask.runner.commands import CommandParser, add_compare, add_inspect, add_plot, run_commands
+from ppo_mask.runner.commands import (
+    CommandParser,
+    add_compare,
+    add_inspect,
+    add_monitor,
+    add_plot,
+    run_commands,
+)
 
 _TITLES = {"stats/mean_stage": "mean stage", "stats/win_rate": "share of games won"}
 
@@ -26,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_to(commands)
     add_plot(commands, _TITLES)
     add_compare(commands)
+    add_monitor(commands, TASK.console_columns)
     return whole
 
 

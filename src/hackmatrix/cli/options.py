@@ -6,7 +6,7 @@ from typing import Any
 from hackmatrix.play.agents import POLICIES, Agent, load_agent, named_agent
 from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
-from ppo_mask.runner.commands import add_latest, add_seed, number
+from ppo_mask.runner.commands import add_folder, add_seed, number
 
 
 def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
@@ -18,7 +18,8 @@ def add_players(parser: argparse.ArgumentParser, *, several: bool) -> None:
         metavar="RUN",
         help="a run's folder or a checkpoint in it, a URL of one, or a saved policy",
     )
-    add_latest(parser)
+    parser.add_argument("--latest", action="store_true", help="the newest run there is")
+    add_folder(parser)
     parser.add_argument(
         "--policy",
         nargs="+" if several else None,

@@ -34,8 +34,11 @@ def _import_wandb() -> Any:
     return wandb
 
 
-def log_in() -> None:
+def log_in() -> Any:
     """Logs in to W&B before a run begins; on a terminal, W&B may ask for a key.
+
+    Returns:
+        The package.
 
     Raises:
         RunError: the package or an account is missing.
@@ -45,6 +48,7 @@ def log_in() -> None:
         wandb.login()
     except wandb.Error as error:
         raise RunError(f"--wandb: {error} (WANDB_MODE=offline does without an account)") from error
+    return wandb
 
 
 def fetch_run(run_id: str, project: str, entity: str | None, parent: Path) -> Path:
@@ -59,8 +63,7 @@ def fetch_run(run_id: str, project: str, entity: str | None, parent: Path) -> Pa
     Raises:
         RunError: W&B has no checkpoint of such a run, or there is a run of its name already.
     """
-    log_in()
-    wandb, scratch = _import_wandb(), parent / f".{secrets.token_hex(4)}.fetching"
+    wandb, scratch = log_in(), parent / f".{secrets.token_hex(4)}.fetching"
     place = "/".join(filter(None, (entity, project, f"checkpoint-{run_id}:latest")))
     try:
         wandb.Api().artifact(place).download(str(scratch))

@@ -75,7 +75,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
             )
         check_weights("weights", self.weights)
         known: dict[str, str] = {}
-        for env, (_, timestep) in zip(self.envs, _shapes(self.envs), strict=True):
+        for env, timestep in zip(self.envs, _shapes(self.envs)[1], strict=True):
             if _TASK in timestep.info:
                 raise ValueError(f"the environments have an info {_TASK!r} already")
             here = {f"info{place}": x for place, x in describe_shapes(timestep.info).items()}
@@ -92,18 +92,15 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     def observation_info(self) -> Any:
         """Those of the environments; that of the first if the policy does not see the task."""
         infos = tuple(map(declared_info, self.envs))
-        shown = [timestep for _, timestep in _shapes(self.envs)]
-        return infos[0] if _are_alike(shown) else {_TASK: ArrayInfo(), _OBSERVATION: infos}
+        _, timesteps = _shapes(self.envs)
+        return infos[0] if _are_alike(timesteps) else {_TASK: ArrayInfo(), _OBSERVATION: infos}
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Samples an environment by the weights, and starts an episode of it."""
         task_key, reset_key = jax.random.split(key)
-        if self.weights is None:
-            task = jax.random.randint(task_key, (), 0, len(self.envs), jnp.int32)
-        else:
-            weights = sane_weights(self.weights.astype(jnp.float32))
-            task = jax.random.categorical(task_key, jnp.log(weights))
-        task = task.astype(jnp.int32)
+        weights = jnp.ones(len(self.envs)) if self.weights is None else self.weights
+        logits = jnp.log(sane_weights(weights.astype(jnp.float32)))
+        task = jax.random.categorical(task_key, logits).astype(jnp.int32)
         state, timestep = self._run(task, lambda env, key: env.reset(key), reset_key)
         return (task, state), _add_task(timestep, task)
 
@@ -119,12 +116,11 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
         """Returns ``call(env, *args)`` for the task's environment."""
         arrays, statics = zip(*(eqx.partition(env, eqx.is_array) for env in self.envs), strict=True)
-        kinds = {str(jax.tree.map(lambda x: (x.shape, x.dtype), each)) for each in arrays}
-        if len(kinds) == 1 and all(eqx.tree_equal(statics[0], each) for each in statics):
+        if _are_alike(arrays) and all(eqx.tree_equal(statics[0], each) for each in statics):
             values = jax.tree.map(lambda *each: jnp.stack(each)[task], *arrays)
             return call(eqx.combine(values, statics[0]), *args)
         shapes = _shapes(self.envs)
-        members = [_Member(env, n, self.num_actions, shapes) for n, env in enumerate(self.envs)]
+        members = [_Member(env, number, *shapes) for number, env in enumerate(self.envs)]
         return jax.lax.switch(task, [partial(call, each) for each in members], *args)
 
 
@@ -133,8 +129,8 @@ class _Member(NamedTuple):
 
     env: AbstractEnv[Any]
     number: int
-    num_actions: NumActions
-    shapes: Sequence[tuple[Any, Any]]
+    states: Sequence[Any]
+    timesteps: Sequence[Any]
 
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:
         return self._padded(*self.env.reset(key))
@@ -142,33 +138,26 @@ class _Member(NamedTuple):
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: Action
     ) -> tuple[ArrayTree, TimeStep]:
-        if not _are_alike([state for state, _ in self.shapes]):
-            state = state[self.number]
-        if isinstance(self.num_actions, int):
+        state = state if _are_alike(self.states) else state[self.number]
+        if isinstance(self.env.num_actions, int):
             action = jnp.minimum(action, self.env.num_actions - 1)
         return self._padded(*self.env.step(key, state, action))
 
     def _padded(self, state: ArrayTree, timestep: TimeStep) -> tuple[ArrayTree, TimeStep]:
-        states, timesteps = zip(*self.shapes, strict=True)
         state, observation, mask = strong_types(state), timestep.observation, timestep.action_mask
-        if not _are_alike(states):
-            state = self._beside_zeros(state, states)
-        if not _are_alike(timesteps):
-            shown = self._beside_zeros(observation, [each.observation for each in timesteps])
-            task = jax.nn.one_hot(self.number, len(states), dtype=jnp.float32)
+        if not _are_alike(self.states):
+            state = self._beside_zeros(state, self.states)
+        if not _are_alike(self.timesteps):
+            shown = self._beside_zeros(observation, [x.observation for x in self.timesteps])
+            task = jax.nn.one_hot(self.number, len(shown), dtype=jnp.float32)
             observation = {_TASK: task, _OBSERVATION: shown}
             # After the end of an episode, a mask allows all actions.
-            more = Actions.of(self.num_actions).length - len(mask)
+            more = max(len(x.action_mask) for x in self.timesteps) - len(mask)
             mask = jnp.append(mask, jnp.full(more, timestep.terminated))
-        info = {name: x for each in timesteps for name, x in each.info.items()}
-        return state, TimeStep(
-            observation,
-            mask,
-            timestep.reward.astype(jnp.float32),
-            timestep.terminated,
-            timestep.truncated,
-            {**zeros_from_shapes(info), **timestep.info},
-        )
+        info = {name: x for each in self.timesteps for name, x in each.info.items()}
+        info, reward = zeros_from_shapes(info) | timestep.info, timestep.reward.astype(jnp.float32)
+        changed = {"observation": observation, "action_mask": mask, "reward": reward, "info": info}
+        return state, dataclasses.replace(timestep, **changed)
 
     def _beside_zeros(self, tree: ArrayTree, shapes: Sequence[Any]) -> tuple[ArrayTree, ...]:
         return tuple(
@@ -180,9 +169,10 @@ def _add_task(timestep: TimeStep, task: Int[Array, ""]) -> TimeStep:
     return dataclasses.replace(timestep, info={**timestep.info, _TASK: task})
 
 
-def _shapes(envs: Sequence[AbstractEnv[Any]]) -> list[tuple[Any, Any]]:
+def _shapes(envs: Sequence[AbstractEnv[Any]]) -> tuple[Sequence[Any], Sequence[Any]]:
     """Traces the environments' states and timesteps."""
-    return [trace_call("reset", env.reset, jax.random.key(0)) for env in envs]
+    traced = [trace_call("reset", env.reset, jax.random.key(0)) for env in envs]
+    return [state for state, _ in traced], [timestep for _, timestep in traced]
 
 
 def _are_alike(trees: Sequence[Any]) -> bool:

@@ -40,7 +40,7 @@ from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
 from ppo_mask.runner._reader import absolute, as_run_error, merge
-from ppo_mask.runner._schema import as_dict, flag_for
+from ppo_mask.runner._schema import as_dict
 from ppo_mask.runner._settings import LoggingSettings, RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
@@ -80,7 +80,8 @@ def main(
     """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
     The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``,
-    ``inspect`` or ``compare``. An error that the user can correct is one line on standard error.
+    ``inspect``, ``compare`` or ``monitor``. An error that the user can correct is one line on
+    standard error.
 
     Args:
         task: the environment, its networks and its metrics.
@@ -253,11 +254,9 @@ def _opened(
     run, old = plan.config.run, plan.run_dir
     if old is None:
         several = len(configs) > 1
-        suffixes = [
-            "-".join(filter(None, (run.run_suffix, f"seed{each.run.seed}" if several else None)))
-            for each in configs
-        ]
-        run_dirs = plan.runs.create(run.run_name, suffixes, again=run.resume is not None)
+        ends = [f"seed{config.run.seed}" if several else None for config in configs]
+        again = run.resume is not None
+        run_dirs = plan.runs.create(run.run_name, run.run_suffix, ends, again=again)
     elif plan.copy is not None:
         old.fork(plan.update, plan.copy)
         run_dirs = [plan.copy]
@@ -341,18 +340,20 @@ def _warn_of_intervals(plan: Plan[Any]) -> None:
     No error, since a short trial of a long run may have the long run's intervals.
     """
     config, total = plan.config, plan.total_updates
-    minutes = config.checkpoints.save_interval_minutes
-    for name, updates, then in (
-        ("log_interval", config.logging.log_interval, "only its end is logged"),
-        ("eval_interval", config.logging.eval_interval, "it has no evaluation"),
-        ("save_interval", config.checkpoints.save_interval, f"it saves every {minutes:g} minutes"),
+    log, save = config.logging, config.checkpoints
+    for flag, updates, then in (
+        ("--log-interval", log.log_interval, "only its end is logged"),
+        ("--eval-interval", log.eval_interval, "it has no evaluation"),
+        (
+            "--save-interval",
+            save.save_interval,
+            f"it saves every {save.save_interval_minutes:g} min",
+        ),
     ):
         if updates is not None and updates > max(total, LoggingSettings.log_interval):
-            in_updates = max(1, round(updates / config.algorithm.batch_size))
-            warn(
-                f"{flag_for(name)} {updates} counts updates, and the run has {total:,}: {then}; "
-                f"{updates:,} steps would be {flag_for(name)} {in_updates}"
-            )
+            of_steps = max(1, round(updates / config.algorithm.batch_size))
+            problem = f"{flag} {updates} counts updates, and the run has {total:,}: {then}"
+            warn(f"{problem}; {updates:,} steps would be {flag} {of_steps}")
 
 
 def _tuned(

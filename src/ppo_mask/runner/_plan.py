@@ -121,7 +121,10 @@ def make_plan(
         cores.make_devices()
     require_platform()
     if run.resume_run is not None:
-        own["resume"] = _fetched(run.resume_run, merge(defaults, given))
+        if is_url(run.checkpoint_dir) or is_multiprocess():
+            raise RunError("--resume-run is for one process, and for a local --checkpoint-dir")
+        log, parent = merge(defaults, given).logging, open_runs(run.checkpoint_dir).folder
+        own["resume"] = str(fetch_run(run.resume_run, log.project, log.entity, parent))
         run = dataclasses.replace(run, resume=own["resume"])
     given = {**_fit_devices(in_preset, accelerated, own, run), **own}
     if is_multiprocess():
@@ -191,16 +194,6 @@ def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
     return on_all_processes(choose_too, "find the run")
 
 
-def _fetched(run_id: str, config: RunConfig[Any]) -> str:
-    place, log = config.run.checkpoint_dir, config.logging
-    if is_url(place) or is_multiprocess():
-        raise RunError(
-            "--resume-run is for one process and a local folder; of a run in a bucket, --resume "
-            "takes the URL"
-        )
-    return str(fetch_run(run_id, log.project, log.entity, open_runs(place).folder))
-
-
 def _choose(
     defaults: RunConfig[Environment], given: Mapping[str, Any], run: RunSettings
 ) -> Plan[Environment]:
@@ -241,10 +234,9 @@ def _choose(
 def _check_run_settings(
     run: RunSettings, given: Mapping[str, Any], defaults: RunConfig[Any]
 ) -> None:
-    if run.run_name is not None:
-        check_run_name(run.run_name, "--run-name")
-    if run.run_suffix is not None:
-        check_run_name(run.run_suffix, "--run-suffix")
+    for name, flag in ((run.run_name, "--run-name"), (run.run_suffix, "--run-suffix")):
+        if name is not None:
+            check_run_name(name, flag)
     resuming = [x for x in (run.resume, run.resume_run, run.run_suffix) if x is not None]
     if len(resuming) > 1:
         raise RunError("--resume, --resume-run and --run-suffix, for a new run, exclude each other")

@@ -42,6 +42,10 @@ class Metric(eqx.Module):
     where: Callable[[dict[str, Array]], Array] | None = eqx.field(static=True, default=None)
 
 
+_WHERE = "where "
+"""What the name of a count begins with that only one metric has."""
+
+
 class Layout(NamedTuple):
     """What a :class:`Sums` holds, by the names of a log line.
 
@@ -51,19 +55,18 @@ class Layout(NamedTuple):
         maxima: a metric's name, and the count of what it is the maximum of.
         last: names of metrics of which the last value counts.
         prefix: that of the library's own metrics: "train" or "eval".
-        counted: the names of counts that a single metric has.
     """
 
     totals: tuple[tuple[str, str], ...]
     maxima: tuple[tuple[str, str], ...]
     last: tuple[str, ...]
     prefix: str
-    counted: tuple[str, ...]
 
     @property
     def counts(self) -> tuple[str, ...]:
         """The names of the counts, in order."""
-        return ("steps", "episodes", *self.counted, "updates")
+        own = [count for _, count in (*self.totals, *self.maxima) if count.startswith(_WHERE)]
+        return ("steps", "episodes", *own, "updates")
 
     @property
     def learned(self) -> list[str]:
@@ -130,12 +133,11 @@ def _layout(metrics: Mapping[str, Metric], prefix: str) -> Layout:
         (f"{prefix}/mean_episode_return", "episodes"),
         (f"{prefix}/mean_episode_length", "episodes"),
     )
-    counted = tuple(_count(name, x) for name, x in metrics.items() if x.where is not None)
-    return Layout((*own, *reduced_by("mean")), tuple(reduced_by("max")), (), prefix, counted)
+    return Layout((*own, *reduced_by("mean")), tuple(reduced_by("max")), (), prefix)
 
 
 def _count(name: str, metric: Metric) -> str:
-    return metric.over if metric.where is None else f"where {name}"
+    return metric.over if metric.where is None else f"{_WHERE}{name}"
 
 
 def _empty(layout: Layout, *runs: int) -> Sums:

@@ -5,20 +5,24 @@ from typing import Any
 
 import jax
 
-from ppo_mask.checkpoints import LATEST
 from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun, load_run
 from ppo_mask.runner.commands._options import (
     add_command,
-    add_folder,
+    add_run,
     add_seed,
     columns,
     number,
     to_json,
 )
 from ppo_mask.training import evaluate
+
+A_POLICY = (
+    "a run's folder, name or URL, a checkpoint in it, or a saved policy, which plays in the "
+    "program's default environment"
+)
 
 
 def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
@@ -29,7 +33,7 @@ def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> No
         lambda options: _run(options, task, defaults),
         "play episodes with a run's policy and say how they went",
     )
-    add_run(parser)
+    add_run(parser, A_POLICY)
     parser.add_argument(
         "--episodes", type=number(1), default=100, metavar="N", help="(default: 100)"
     )
@@ -42,19 +46,6 @@ def add_evaluate(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> No
     )
     add_play(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-
-
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that choose a run."""
-    parser.add_argument(
-        "run",
-        nargs="?",
-        default=LATEST,
-        metavar="RUN",
-        help="a run's folder, name or URL, a checkpoint in it, or a saved policy, which plays in "
-        "the program's default environment (default: latest)",
-    )
-    add_folder(parser)
 
 
 def add_play(parser: argparse.ArgumentParser) -> None:

@@ -16,11 +16,12 @@ from ppo_mask.envs.drawing._frames import name_action
 from ppo_mask.errors import RunError
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
-from ppo_mask.runner.commands._evaluate import add_play, add_run
+from ppo_mask.runner.commands._evaluate import A_POLICY, add_play
 from ppo_mask.runner.commands._load import TrainedRun, load_run
 from ppo_mask.runner.commands._options import (
     add_command,
     add_files,
+    add_run,
     number,
     refuse_existing,
     tell,
@@ -39,7 +40,7 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
         lambda options: _run(options, task, defaults),
         "show an episode that a run's policy plays",
     )
-    add_run(parser)
+    add_run(parser, A_POLICY)
     parser.add_argument(
         "--max-steps", type=number(1), default=200, metavar="N", help="(default: 200)"
     )

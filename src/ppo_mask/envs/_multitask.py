@@ -92,8 +92,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     def observation_info(self) -> Any:
         """Those of the environments; that of the first if the policy does not see the task."""
         infos = tuple(map(declared_info, self.envs))
-        _, timesteps = _shapes(self.envs)
-        return infos[0] if _are_alike(timesteps) else {_TASK: ArrayInfo(), _OBSERVATION: infos}
+        is_plain = _are_alike(_shapes(self.envs)[1])
+        return infos[0] if is_plain else {_TASK: ArrayInfo(), _OBSERVATION: infos}
 
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Int[Array, ""], ArrayTree], TimeStep]:
         """Samples an environment by the weights, and starts an episode of it."""
@@ -116,7 +116,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
     def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
         """Returns ``call(env, *args)`` for the task's environment."""
         arrays, statics = zip(*(eqx.partition(env, eqx.is_array) for env in self.envs), strict=True)
-        if _are_alike(arrays) and all(eqx.tree_equal(statics[0], each) for each in statics):
+        kinds = {str(describe_shapes(each)) for each in arrays}
+        if len(kinds) == 1 and all(eqx.tree_equal(statics[0], each) for each in statics):
             values = jax.tree.map(lambda *each: jnp.stack(each)[task], *arrays)
             return call(eqx.combine(values, statics[0]), *args)
         shapes = _shapes(self.envs)

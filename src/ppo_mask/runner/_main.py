@@ -255,8 +255,7 @@ def _opened(
     if old is None:
         several = len(configs) > 1
         ends = [f"seed{config.run.seed}" if several else None for config in configs]
-        again = run.resume is not None
-        run_dirs = plan.runs.create(run.run_name, run.run_suffix, ends, again=again)
+        run_dirs = plan.runs.create(run.run_name, run.run_suffix, ends, again=bool(run.resume))
     elif plan.copy is not None:
         old.fork(plan.update, plan.copy)
         run_dirs = [plan.copy]

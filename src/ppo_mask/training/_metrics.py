@@ -42,10 +42,6 @@ class Metric(eqx.Module):
     where: Callable[[dict[str, Array]], Array] | None = eqx.field(static=True, default=None)
 
 
-_WHERE = "where "
-"""What the name of a count begins with that only one metric has."""
-
-
 class Layout(NamedTuple):
     """What a :class:`Sums` holds, by the names of a log line.
 
@@ -65,8 +61,8 @@ class Layout(NamedTuple):
     @property
     def counts(self) -> tuple[str, ...]:
         """The names of the counts, in order."""
-        own = [count for _, count in (*self.totals, *self.maxima) if count.startswith(_WHERE)]
-        return ("steps", "episodes", *own, "updates")
+        used = [count for _, count in (*self.totals, *self.maxima) if count != "updates"]
+        return (*dict.fromkeys(["steps", "episodes", *used]), "updates")
 
     @property
     def learned(self) -> list[str]:
@@ -137,7 +133,7 @@ def _layout(metrics: Mapping[str, Metric], prefix: str) -> Layout:
 
 
 def _count(name: str, metric: Metric) -> str:
-    return metric.over if metric.where is None else f"{_WHERE}{name}"
+    return metric.over if metric.where is None else f"where {name}"
 
 
 def _empty(layout: Layout, *runs: int) -> Sums:

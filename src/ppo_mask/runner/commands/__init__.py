@@ -66,7 +66,7 @@ __all__ = [
 def of_any_run() -> int:
     """Runs the program ``ppo-mask``: ``plot``, ``inspect`` and others, for any run."""
     parser = CommandParser(prog="ppo-mask", description="Look at runs of any program.")
-    _add_general(parser.add_subparsers(metavar="COMMAND", required=True))
+    _add_general(parser.add_subparsers(metavar="COMMAND", required=True), {})
     return run_commands(parser, sys.argv[1:], lambda: None)
 
 
@@ -93,7 +93,7 @@ NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare", "moni
 """The names of a program's commands, other than ``train``."""
 
 
-def _add_general(commands: Any, columns: Mapping[str, str] | None = None) -> None:
+def _add_general(commands: Any, columns: Mapping[str, str]) -> None:
     add_plot(commands)
     add_inspect(commands)
     add_compare(commands)

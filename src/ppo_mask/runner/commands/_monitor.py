@@ -26,7 +26,7 @@ from ppo_mask.training import LogRecord
 _SHOWN = 10  # log lines
 
 
-def add_monitor(commands: Any, columns: Mapping[str, str] | None = None) -> None:
+def add_monitor(commands: Any, columns: Mapping[str, str]) -> None:
     """Adds the command to a command line.
 
     Args:
@@ -36,7 +36,7 @@ def add_monitor(commands: Any, columns: Mapping[str, str] | None = None) -> None
     parser = add_command(
         commands,
         "monitor",
-        lambda options: _run(options, columns or {}),
+        lambda options: _run(options, columns),
         "follow a run from another terminal: the newest log lines, and curves",
         needs_device=False,
     )
@@ -65,7 +65,8 @@ def report(folder: RunDir, columns: Mapping[str, str]) -> tuple[str, bool]:
     lines = [{k: x for k, x in line.items() if x is not None} for line in found if line]
     if not lines:
         return f"{folder.path} has no log line yet", False
-    total, table, text = settings_of(folder)["total_timesteps"], Table(columns), [str(folder.path)]
+    table, text = Table(columns), [str(folder.path)]
+    total = settings_of(folder).get("total_timesteps", 0)
     is_over = lines[-1]["step"] >= total
     for line in lines[-_SHOWN:]:
         left = max(total - line["step"], 0) / line.get("train/steps_per_second", math.inf)

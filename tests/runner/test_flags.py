@@ -40,7 +40,7 @@ REFUSED = {
     "--run-name a/b": "--run-name must be a plain folder name, got 'a/b'",
     "--run-suffix a/b": "--run-suffix must be a plain folder name, got 'a/b'",
     "--resume {dir}/taken --run-suffix b": "--resume, --resume-run and --run-suffix, for a",
-    "--resume-run ab --checkpoint-dir s3://a/b": "--resume-run is for one process and",
+    "--resume-run ab --checkpoint-dir s3://a/b": "--resume-run is for one process, and for",
     "--resume-run ab --num-seeds 2": "--num-seeds does not go with --resume-run, which is about",
     "--run-name ..": "--run-name must be a plain folder name, got '..'",
     **{

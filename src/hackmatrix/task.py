@@ -156,13 +156,11 @@ METRICS: dict[str, Metric] = {
     "actions/siphon_frac": Metric(lambda action, info: action == SIPHON_ACTION),
     "actions/program_frac": Metric(lambda action, info: action >= FIRST_PROGRAM),
     "stats/mean_stage": Metric(lambda action, info: info["stage"], over="episodes"),
-    "stats/highest_stage": Metric(
-        lambda action, info: info["stage"], over="episodes", reduce="max"
-    ),
+    "stats/highest_stage": Metric(lambda action, info: info["stage"], reduce="max"),
     "stats/win_rate": Metric(lambda action, info: info["won"], over="episodes"),
 }
 """Per step: means of the 15 reward components, and the share of each kind of action. Per episode:
-stages and wins."""
+stages and wins. The highest stage is that of all games, also of those that still run."""
 
 EVALUATE_METRICS: dict[str, Metric] = {
     "stats/mean_score": Metric(lambda action, info: info["score"], over="episodes"),

@@ -19,8 +19,8 @@ from python_games import Climb
 from same_run import assert_same_run
 from source import load
 
-ELSEWHERE, PYTHON, ZOO = (
-    load(f"examples/train_{name}.py") for name in ("elsewhere", "gymnasium", "pettingzoo")
+ELSEWHERE, PYTHON, ZOO, TASKS = (
+    load(f"examples/train_{name}.py") for name in ("elsewhere", "gymnasium", "pettingzoo", "tasks")
 )
 SMALL = ["--num-envs=4", "--num-steps=8", "--hidden-dim=8", "--log-interval=1", "--no-tensorboard"]
 GAME = ["--env-id", "python_games:Climb-v0"]
@@ -73,6 +73,23 @@ def test_self_play_is_resumed_to_the_bit_and_its_policy_may_be_the_opponent(tmp_
     settings = dataclasses.replace(settings, name="connect_four")
     with pytest.raises(ValueError, match="MLPActorCritic is for another game: connect_four"):
         ELSEWHERE.make_env(settings)
+
+
+@pytest.mark.slow
+def test_one_policy_plays_several_tasks_and_the_log_has_the_return_of_each():
+    pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
+
+    def returns(*words):
+        assert run(TASKS, *SMALL[2:], "--num-envs=12", "--total-timesteps=12_288", *words) == 0
+        lines = map(json.loads, Path("checkpoints/a/metrics.jsonl").read_text().splitlines())
+        return [{x: line[x] for x in line if x.startswith("return/")} for line in lines][-1]
+
+    two = returns("--run-name=a", "--tasks=CartPole-v1,MountainCar-v0")
+    assert two.keys() == {"return/CartPole-v1", "return/MountainCar-v0"}
+    assert two["return/CartPole-v1"] > 8
+    assert two["return/MountainCar-v0"] == -200
+    more = returns("--resume=a", "--total-timesteps=24_576")
+    assert more.keys() == two.keys()
 
 
 @pytest.mark.slow
@@ -139,12 +156,14 @@ def test_an_error_of_the_game_ends_the_run_in_one_line(capfd):
         (PYTHON, [*GAME, "--num-seeds", "2"], "--num-seeds does not go with an environment"),
         (PYTHON, ["--env-kwargs", "size=3"], "--env-kwargs must be an object in JSON, such as '{"),
         (PYTHON, ["--env-kwargs", "[3]"], "--env-kwargs must be an object in JSON, such as '{"),
+        (TASKS, ["--tasks", "Pong"], "--tasks must be CartPole-v1 or Acrobot-v1 or MountainCar-v0"),
+        (TASKS, ["--tasks"], "weights must be finite, 0 or more, and not all 0"),
         (ZOO, ["--game", "nothing_v0"], "there is no game nothing_v0: No module named 'pettingzoo"),
         (PYTHON, ["--num-workers", "-1"], "--num-workers must be at least 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(example, words, line, capfd):
-    if example is ELSEWHERE:
+    if example in (ELSEWHERE, TASKS):
         pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
     assert run(example, *words, *SMALL) == 2
     (printed,) = capfd.readouterr().err.splitlines()

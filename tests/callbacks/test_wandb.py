@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import shutil
 import struct
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from ppo_mask.checkpoints import RunDir
 from ppo_mask.errors import RunError
 from ppo_mask.runner import _main, main
 from ppo_mask.training import Callback, Run, TrainState
+from same_run import assert_same_run
 
 OFTEN = ("--wandb", "--log-interval", "3", "--save-interval", "4", "--run-name", "run")
 EVAL = ("--scored", "2", "--length", "3")
@@ -59,6 +61,11 @@ def assert_history_is_right(server: Server, folder: Path) -> None:
     assert server.dropped == []
 
 
+def steps_of(artifact: fake_wandb.Artifact) -> set[int]:
+    """Those whose checkpoints an artifact has."""
+    return {int(x.split("/")[1]) for x in artifact.files if x.endswith("/description.json")}
+
+
 def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> None:
     folder = train(tmp_path, 6, *OFTEN, *EVAL, "--project", "walks", "--entity", "us")
     assert_history_is_right(server, folder)
@@ -70,14 +77,12 @@ def test_rows_config_and_checkpoints_arrive(server: Server, tmp_path: Path) -> N
     assert options["config"]["environment"] == {"length": 3, "scored": 2}
     model = options["config"]["architecture"]["hyperparameters"]
     assert model["network"]["network"] == "Bias"
-    name = f"checkpoint-{run_id(folder)}"
     best = RunDir(folder).best()
     assert best is not None
-    wanted = {"6": ["newest"]}
-    wanted[str(best.step)] = [*wanted.get(str(best.step), []), "best"]
-    assert {files[0]: aliases for _, _, files, aliases in server.artifacts} == wanted
-    assert {(n, kind, files[1]) for n, kind, files, _ in server.artifacts} == {
-        (name, "model", "config.yaml")
+    assert len(server.artifacts) > 1  # Also while the run went on.
+    assert steps_of(server.artifacts[-1]) == {6, best.step}
+    assert {(x.name, x.type) for x in server.artifacts} == {
+        (f"checkpoint-{run_id(folder)}", "model")
     }
     assert server.finished == [(run_id(folder), 0)]
 
@@ -154,6 +159,46 @@ def test_a_run_killed_beyond_its_last_checkpoint(
     assert sorted(server.history[run_id(folder)]) == sorted(server.history[run_id(again)])
 
 
+def test_older_checkpoints_are_deleted_unless_somebody_named_them(
+    server: Server, tmp_path: Path
+) -> None:
+    train(tmp_path, 8, *OFTEN, "--save-interval", "1", "--log-interval", "1")
+    server.artifacts[-1].aliases.append("mine")
+    train(tmp_path, 21, "--resume", "latest")
+    named, replaced, newest = server.versions(server.artifacts[0].name)
+    assert (8 in steps_of(named), named.aliases) == (True, ["mine"])
+    assert (20 in steps_of(replaced), replaced.aliases) == (True, [])  # Until the next is saved.
+    assert (21 in steps_of(newest), newest.aliases) == (True, ["latest"])
+
+
+def test_a_run_whose_machine_is_gone_is_fetched_and_resumed(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    often = (*OFTEN, "--scored", "4", "--log-interval", "1", "--save-interval", "2")
+    whole = train(tmp_path / "whole", 21, *often)
+    kill_at(11, tmp_path / "gone", *often)
+    known = run_id(tmp_path / "gone" / "run")
+    assert 10 in steps_of(server.versions(f"checkpoint-{known}")[-1])
+    shutil.rmtree(tmp_path / "gone")
+
+    folder = train(tmp_path / "new", 21, "--resume-run", known, "--project", "walks")
+    assert run_id(folder) == known
+    assert_history_is_right(server, folder)
+    assert_same_run(RunDir(whole), RunDir(folder))
+
+    before = sorted((tmp_path / "new").rglob("*"))
+    train(tmp_path / "new", 30, "--resume-run", known, code=2)
+    assert "there is a run" in capsys.readouterr().err
+    train(tmp_path / "new", 30, "--resume-run", "nobody", code=2)
+    line = "error: cannot fetch us/ppo-mask/checkpoint-nobody:latest from W&B: artifact"
+    train(tmp_path / "new", 30, "--resume-run", "nobody", "--entity", "us", code=2)
+    assert line in capsys.readouterr().err
+    server.versions(f"checkpoint-{known}")[-1].files["wandb.json"] = b'{"name": "../../out"}'
+    train(tmp_path / "new", 30, "--resume-run", known, code=2)
+    assert "--resume-run must be a plain folder name, got '../../out'" in capsys.readouterr().err
+    assert sorted((tmp_path / "new").rglob("*")) == before
+
+
 def test_rows_that_were_lost_are_sent_again(server: Server, tmp_path: Path) -> None:
     kill_at(8, tmp_path, *OFTEN)
     folder = tmp_path / "run"
@@ -219,13 +264,19 @@ def test_the_stand_in_asks_for_nothing_that_the_package_does_not_have() -> None:
     for ours, theirs, names in (
         (fake_wandb.Server, wandb, ("init", "login")),
         (fake_wandb.Run, wandb.Run, ("log", "finish")),
-        (fake_wandb.Artifact, wandb.Artifact, ("__init__", "add_dir", "add_file")),
+        (
+            fake_wandb.Artifact,
+            wandb.Artifact,
+            ("__init__", "add_dir", "add_file", "download", "delete"),
+        ),
+        (fake_wandb.Api, wandb.Api, ("artifact", "artifacts")),
     ):
         for name in names:
             asked = set(inspect.signature(getattr(ours, name)).parameters) - {"self"}
             assert asked <= set(inspect.signature(getattr(theirs, name)).parameters)
-    assert "aliases" in inspect.signature(wandb.Run.log_artifact).parameters
-    assert isinstance(inspect.getattr_static(wandb.Run, "step"), property)
+    for name in ("step", "offline", "entity", "project"):
+        assert isinstance(inspect.getattr_static(wandb.Run, name), property)
+    assert isinstance(inspect.getattr_static(wandb.Artifact, "aliases"), property)
     assert "summary" in wandb.Run.__annotations__
     assert issubclass(wandb.Error, Exception)
 

@@ -16,12 +16,14 @@ from hackmatrix.rules.draws import Draws
 from hackmatrix.rules.entities import ENEMY, TRANSMISSION
 from hackmatrix.rules.rewards import COMPONENTS, Events, components, shape, standing
 from hackmatrix.rules.starts import MOST_GIVEN, Start, _draw_stage, first_position
-from hackmatrix.task import DEFAULTS, TASK, GameSettings
+from hackmatrix.task import DEFAULTS, METRICS, TASK, GameSettings
+from ppo_mask.envs import VectorTimeStep
 from ppo_mask.errors import RunError
 from ppo_mask.networks import MLPActorCritic, as_model
 from ppo_mask.runner import make_parts
 from ppo_mask.runner._reader import merge, read_values
 from ppo_mask.training import AbstractCurriculum
+from ppo_mask.training._metrics import add_steps, no_steps, summarize
 from recorded import new_games, states, views
 
 AMOUNTS = ("credits", "energy", "data_siphons", "attack", "score")
@@ -250,6 +252,22 @@ def test_reward_weights_come_back_from_a_runs_file(tmp_path):
     assert RewardWeights.from_plain(weights.to_plain(), "x") == weights
     (tmp_path / "weights.yaml").write_text("kills: 0.5\n", encoding="utf-8")
     assert RewardWeights.from_text(str(tmp_path / "weights.yaml")) == weights
+
+
+def test_the_highest_stage_is_also_that_of_games_that_still_run():
+    name = "stats/highest_stage"
+    metrics, actions, ended = (
+        {name: METRICS[name]},
+        jnp.zeros(3, int),
+        jnp.array([True, False, False]),
+    )
+    shown, mask, numbers = jnp.zeros(3), jnp.ones((3, 28), bool), jnp.zeros(3)
+    info = {"stage": jnp.array([2, 7, 4])}
+    steps = VectorTimeStep(
+        shown, mask, numbers, ended, ended & False, info, shown, mask, numbers, actions
+    )
+    sums = add_steps(no_steps(metrics), metrics, actions, steps, jnp.ones(3, bool))
+    assert summarize(sums)[name] == 7
 
 
 def test_adaptive_stages_prefer_what_is_won_half_the_time():

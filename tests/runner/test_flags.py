@@ -38,6 +38,10 @@ REFUSED = {
     for name in names.split()
 } | {
     "--run-name a/b": "--run-name must be a plain folder name, got 'a/b'",
+    "--run-suffix a/b": "--run-suffix must be a plain folder name, got 'a/b'",
+    "--resume {dir}/taken --run-suffix b": "--resume, --resume-run and --run-suffix, for a",
+    "--resume-run ab --checkpoint-dir s3://a/b": "--resume-run is for one process, and for",
+    "--resume-run ab --num-seeds 2": "--num-seeds does not go with --resume-run, which is about",
     "--run-name ..": "--run-name must be a plain folder name, got '..'",
     **{
         f"--run-name={name}": f"--run-name cannot be '{name}', which means something else"
@@ -205,6 +209,29 @@ def test_bad_input_is_refused_in_one_line_and_changes_nothing(
     assert message.format(dir=folder) in printed.err
     assert printed.out == ""
     assert everything_in(folder) == before
+
+
+def test_a_printed_config_has_every_setting_and_its_help(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(TASK, DEFAULTS, ["--print-config", "--lr=2e-4", "--run-suffix=b", "--scored=3"])
+    assert caught.value.code == 0
+    file, text = tmp_path / "mine.yaml", capsys.readouterr().out
+    file.write_text(text)
+    written = yaml.safe_load(text)
+    given = {name for group in written.values() for name in group}
+    assert given == schema.settings(DEFAULTS).keys() - {"config", "print_config"}
+    for lines in (
+        "environment:\n  # cells (a whole number, at least 2)\n  length: 6\n",
+        "  # learning rate (a number, at least 0)\n  learning_rate: 0.0002\n",
+        "  network: default\n",
+    ):
+        assert lines in text
+    asked = make_plan(DEFAULTS, ["--lr=2e-4", "--run-suffix=b", "--scored=3"], "").config
+    of_file = make_plan(DEFAULTS, ["--config", str(file)], "").config
+    assert dataclasses.replace(of_file.run, config=None) == asked.run
+    assert dataclasses.replace(of_file, run=asked.run) == asked
 
 
 def test_help_shows_groups_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:

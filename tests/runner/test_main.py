@@ -268,3 +268,33 @@ def test_the_compilation_cache_is_on_unless_jax_was_told(
         assert getattr(jax.config, name) == "elsewhere"
     finally:
         jax.config.update(name, before)
+
+
+def test_intervals_that_are_meant_in_steps_are_warned_of_and_the_run_still_saves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_steps = ("--save-interval", "3200", "--eval-interval", "32", "--save-interval-minutes=1e-9")
+    run = counting.train(tmp_path, 4, *in_steps, "--log-interval", "1")
+    assert run.steps()[-3:] == [2, 3, 4]
+    save, evaluation = sorted(capsys.readouterr().err.splitlines(), reverse=True)
+    assert save == (
+        "warning: --save-interval 3200 counts updates, and the run has 4: it saves every 1e-09 "
+        "min; 3,200 steps would be --save-interval 100"
+    )
+    assert evaluation.startswith(
+        "warning: --eval-interval 32 counts updates, and the run has 4: it"
+    )
+    assert evaluation.endswith("has no evaluation; 32 steps would be --eval-interval 1")
+    counting.train(tmp_path / "short", 2, "--save-interval", "10")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_suffix_ends_a_given_name_and_a_generated_one(tmp_path: Path) -> None:
+    for words in ((), (), ("--run-name=a",), ("--run-name=b", "--num-seeds=2", "--seed=4")):
+        words = counting.flags(tmp_path, 1, "--run-suffix", "wide", *words)
+        assert main(counting.TASK, counting.DEFAULTS, words) == 0
+    first, second, *named = sorted(path.name for path in tmp_path.iterdir())
+    assert (first[10:], second[10:]) == ("-001-wide", "-002-wide")
+    assert named == ["a-wide", "b-wide-seed4", "b-wide-seed5"]
+    again = counting.flags(tmp_path, 1, "--run-name=a", "--run-suffix=wide")
+    assert main(counting.TASK, counting.DEFAULTS, again) == 2

@@ -174,7 +174,7 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
     def begin(_: int) -> str:
         gate.wait()
         # All have looked before any has made its folder.
-        (folder,) = Runs(tmp_path).create(None, [None])
+        (folder,) = Runs(tmp_path).create(None, None, [None])
         return folder.path.name[-3:]
 
     with ThreadPoolExecutor(6) as pool:
@@ -184,11 +184,11 @@ def test_runs_that_start_at_once_take_names_of_their_own(tmp_path: Path) -> None
 def test_runs_of_a_day_are_numbered_beyond_a_thousand(tmp_path: Path, today: str) -> None:
     for name in (f"{today}-007", f"{today}-1000-lr"):
         (tmp_path / name).mkdir()
-    (folder,) = Runs(tmp_path).create(None, ["b"])
+    (folder,) = Runs(tmp_path).create(None, None, ["b"])
     assert folder.path.name == f"{today}-1001-b"
     (folder.path / "something").touch()  # An empty folder would do.
     with pytest.raises(RunError, match=r"there is a run .*-1001-b already"):
-        Runs(tmp_path).create(f"{today}-1001", ["b"])
+        Runs(tmp_path).create(f"{today}-1001", None, ["b"])
 
 
 def test_a_missing_platform_is_one_line(

@@ -17,15 +17,26 @@ class Artifact:
 
     def __init__(self, name: str, type: str) -> None:
         self.name, self.type = name, type
-        self.files: list[str] = []
+        self.files: dict[str, bytes] = {}
+        self.aliases: list[str] = []
 
     def add_dir(self, local_path: str, name: str | None = None) -> None:
-        assert Path(local_path).is_dir()
-        self.files.append(name or ".")
+        for path in filter(Path.is_file, Path(local_path).rglob("*")):
+            self.files[f"{name}/{path.relative_to(local_path)}"] = path.read_bytes()
 
     def add_file(self, local_path: str) -> None:
-        assert Path(local_path).is_file()
-        self.files.append(Path(local_path).name)
+        self.files[Path(local_path).name] = Path(local_path).read_bytes()
+
+    def download(self, root: str) -> str:
+        for name, content in self.files.items():
+            path = Path(root, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return root
+
+    def delete(self) -> None:
+        assert self.aliases == []
+        self.files.clear()
 
 
 class Run:
@@ -33,6 +44,7 @@ class Run:
 
     def __init__(self, server: "Server", id: str) -> None:
         self.id = id
+        self.entity, self.project, self.offline = "us", server.inits[-1]["project"], False
         self.summary = server.summaries.setdefault(id, {})
         self._server = server
         self._rows = server.history.setdefault(id, {})
@@ -46,11 +58,32 @@ class Run:
         self._rows[step] = dict(data)
         self.step = step + 1
 
-    def log_artifact(self, artifact: Artifact, aliases: list[str]) -> None:
-        self._server.artifacts.append((artifact.name, artifact.type, artifact.files, aliases))
+    def log_artifact(self, artifact: Artifact) -> None:
+        for other in self._server.versions(artifact.name):
+            other.aliases = [x for x in other.aliases if x != "latest"]
+        artifact.aliases = ["latest"]
+        self._server.artifacts.append(artifact)
 
     def finish(self, exit_code: int = 0) -> None:
         self._server.finished.append((self.id, exit_code))
+
+
+class Api:
+    """As ``wandb.Api``."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+
+    def artifact(self, name: str) -> Artifact:
+        _, _, place = name.rpartition("/")
+        name, alias = place.split(":")
+        found = [x for x in self._server.versions(name) if alias in x.aliases]
+        if not found:
+            raise Error(f"artifact {place} not found")
+        return found[-1]
+
+    def artifacts(self, type_name: str, name: str) -> list[Artifact]:
+        return [x for x in self._server.versions(name.split("/")[2]) if x.type == type_name]
 
 
 class Server:
@@ -65,9 +98,16 @@ class Server:
         self.history: dict[str, dict[int, dict[str, float]]] = {}
         self.summaries: dict[str, dict[str, float]] = {}
         self.dropped: list[tuple[str, int]] = []
-        self.artifacts: list[tuple[str, str, list[str], list[str]]] = []
+        self.artifacts: list[Artifact] = []
         self.finished: list[tuple[str, int]] = []
         self.inits: list[dict[str, Any]] = []
+
+    def Api(self) -> Api:
+        return Api(self)
+
+    def versions(self, name: str) -> list[Artifact]:
+        """The versions of an artifact that have not been deleted."""
+        return [x for x in self.artifacts if x.name == name and x.files]
 
     def login(self) -> bool:
         if self.lacks == "account":

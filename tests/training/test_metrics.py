@@ -56,6 +56,14 @@ METRICS = {
     "stats/mean_length": pm.Metric(lambda action, info: info["length"], over="episodes"),
     "stats/longest": pm.Metric(lambda action, info: info["length"], over="episodes", reduce="max"),
     "seen/longest": pm.Metric(lambda action, info: info["length"], reduce="max"),
+    "odd/return": pm.Metric(
+        lambda action, info: info["episode_return"],
+        over="episodes",
+        where=lambda info: info["length"] % 2,
+    ),
+    "first/action": pm.Metric(
+        lambda action, info: action, reduce="max", where=lambda info: info["episode_length"] == 1
+    ),
 }
 CONFIG = pm.PPO(num_envs=ENVS, num_steps=STEPS, num_minibatches=3, update_epochs=2, anneal_lr=True)
 
@@ -85,9 +93,11 @@ def lines_and_by_hand(env: Walks) -> list[tuple[dict[str, float], dict[str, floa
                 now = {"reward": reward, "seen/longest": length}
                 now |= {name: float(rollout.info[name][t, e]) for name in PARTS}
                 now |= {f"actions/{n}": float(action == n) for n in range(3)}
+                now |= {"first/action": float(action)} if lengths[e] == 1 else {}
                 now["max_entropy"] = math.log(sum(map(bool, rollout.decision.action_mask[t, e])))
                 if rollout.terminated[t, e] or rollout.truncated[t, e]:
                     now |= {"return": returns[e], "length": lengths[e], "drawn": length}
+                    now |= {"odd/return": returns[e]} if length % 2 else {}
                     returns[e], lengths[e] = 0.0, 0
                 for name, value in now.items():
                     gathered.setdefault(name, []).append(value)
@@ -104,6 +114,7 @@ def _line(gathered: dict[str, list[float]]) -> dict[str, float]:
     mean = {name: sum(values) / len(values) for name, values in gathered.items()}
     line = {name: mean[name] for name in METRICS if name in mean}
     line["seen/longest"] = max(gathered["seen/longest"])
+    line |= {name: max(gathered[name]) for name in ("first/action",) if name in gathered}
     line["train/mean_reward"] = mean["reward"]
     line["train/num_episodes"] = len(gathered.get("return", []))
     if "return" in gathered:
@@ -141,7 +152,7 @@ def test_every_metric_is_that_counted_by_hand(
             assert line["train/num_episodes"] == ended
         if ended == 0:
             absent = {"train/mean_episode_return", "train/mean_episode_length", "stats/longest"}
-            assert not {*absent, "stats/mean_length"} & line.keys()
+            assert not {*absent, "stats/mean_length", "odd/return"} & line.keys()
 
 
 @pytest.mark.parametrize(

@@ -372,6 +372,8 @@ def test_parts_of_ones_own_are_looked_at_by_training() -> None:
 @pytest.mark.parametrize(("value", "message"), METRICS.values(), ids=METRICS)
 def test_a_wrong_metric_is_one_line(value: Any, message: str) -> None:
     assert message in line_of(lambda: evaluate(Slide(), {"m": pm.Metric(value)}))
+    where = pm.Metric(lambda a, i: i["episode_return"], where=lambda i: value(jnp.int32(0), i))
+    assert message in line_of(lambda: evaluate(Slide(), {"m": where}))
 
 
 @pytest.mark.parametrize("start", [0.0, 1, np.zeros(2)], ids=repr)

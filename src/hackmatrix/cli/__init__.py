@@ -1,4 +1,4 @@
-"""The command line: train, watch, play, evaluate, inspect, export, plot and compare."""
+"""The command line: train, watch, play, evaluate, inspect, export, plot, compare and monitor."""
 
 import argparse
 import sys
@@ -12,6 +12,7 @@ from ppo_mask.runner.commands import (
     add_compare,
     add_evaluate,
     add_inspect,
+    add_monitor,
     add_plot,
     run_commands,
 )
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_to(commands)
     add_plot(commands, _TITLES)
     add_compare(commands)
+    add_monitor(commands, TASK.console_columns)
     return whole
 
 

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress as Bar, TaskID, TextColumn
+from rich.progress import BarColumn, Progress as Bar, TextColumn
 
+from ppo_mask.callbacks._log_file import LogFile
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
 
 _HEADER_EVERY = 20
@@ -31,22 +33,59 @@ def print_banner(facts: Mapping[str, str]) -> None:
 
 
 @final
+class Table:
+    """Formats log lines as rows of a table, with the headings again after every 20 rows.
+
+    Args:
+        columns: metrics for extra columns, by heading.
+    """
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self._columns = {**_COLUMNS, **columns}
+        self._rows = 0
+
+    def lines(self, record: LogRecord, left: str) -> list[str]:
+        """Returns the lines for a log line; ``left`` is the time until the run's end."""
+        if not any(name.startswith("train/") for name in record.values):
+            metrics = "  ".join(f"{name} {number(x)}" for name, x in record.values.items())
+            return [f"update {record.update}: {metrics}"]
+        speed = record.values.get("train/steps_per_second")
+        row = [
+            ("update", f"{record.update:,}"),
+            ("steps", f"{record.env_steps:,}"),
+            ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
+            ("left", left),
+        ]
+        # A list, not a dict, since a custom column may repeat one of these headings.
+        row += [(head, number(record.values.get(name))) for head, name in self._columns.items()]
+        heads, cells = zip(*row, strict=True)
+        widths = [11 if head == "steps" else max(8, len(head)) for head in heads]
+        rows = [cells] if self._rows % _HEADER_EVERY else [heads, cells]
+        self._rows += 1
+        # The space keeps apart what is wider than its column.
+        return ["".join(f" {x:>{n}}" for x, n in zip(row, widths, strict=True)) for row in rows]
+
+
+@final
 class ConsoleLog(Callback):
     """Prints a table with a row per log line and, on a terminal, a progress bar.
 
     Args:
         columns: metrics for extra columns, by heading, such as ``{"won": "stats/win_rate"}``.
         console: where to print; standard output if None.
+        path: a text file that gets the same lines; None for none.
     """
 
     def __init__(
-        self, columns: Mapping[str, str] | None = None, console: Console | None = None
+        self,
+        columns: Mapping[str, str] | None = None,
+        console: Console | None = None,
+        path: Path | None = None,
     ) -> None:
-        self._columns = {**_COLUMNS, **(columns or {})}
+        self._columns, self._table = columns or {}, Table(columns or {})
+        self._file = None if path is None else LogFile(path)
         self._console = console or Console(highlight=False)
         self._bar: Bar | None = None
-        self._task: TaskID | None = None
-        self._rows = 0
         self._began = 0.0
         self._latest: dict[str, float] = {}
 
@@ -59,33 +98,16 @@ class ConsoleLog(Callback):
                 TextColumn("{task.percentage:5.1f}%  {task.description}", markup=False),
                 console=self._console,
             )
-            self._task = self._bar.add_task("", total=run.total_updates, completed=run.update)
+            self._bar.add_task("", total=run.total_updates, completed=run.update)
             self._bar.start()
 
     def on_log(self, run: Run, record: LogRecord) -> None:
         self._latest |= record.values
-        if not any(name.startswith("train/") for name in record.values):
-            metrics = "  ".join(f"{name} {_number(x)}" for name, x in record.values.items())
-            self._print(f"update {record.update}: {metrics}")
-            return
-        speed = record.values.get("train/steps_per_second")
-        row = [
-            ("update", f"{record.update:,}"),
-            ("steps", f"{record.env_steps:,}"),
-            ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
-            ("left", self._time_left(run)),
-        ]
-        # A list, not a dict, since a custom column may repeat one of these headings.
-        row += [(head, _number(record.values.get(name))) for head, name in self._columns.items()]
-        heads, cells = zip(*row, strict=True)
-        widths = [11 if head == "steps" else max(8, len(head)) for head in heads]
-        for line in [cells] if self._rows % _HEADER_EVERY else [heads, cells]:
-            # The space keeps apart what is wider than its column.
-            self._print("".join(f" {x:>{n}}" for x, n in zip(line, widths, strict=True)))
-        self._rows += 1
+        for line in self._table.lines(record, self._time_left(run)):
+            self._print(line)
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        if self._bar is None or self._task is None:
+        if self._bar is None:
             return
         total = run.total_updates * run.algorithm.batch_size
         parts = [
@@ -93,10 +115,10 @@ class ConsoleLog(Callback):
             f"{progress.steps_per_second:,.0f} steps/s",
             f"{self._time_left(run)} left",
         ]
-        for heading in ("return", *(h for h in self._columns if h not in _COLUMNS)):
-            if (value := self._latest.get(self._columns[heading])) is not None:
-                parts.append(f"{heading} {_number(value)}")
-        self._bar.update(self._task, completed=run.update, description="  ".join(parts))
+        for heading, name in {"return": _COLUMNS["return"], **self._columns}.items():
+            if (value := self._latest.get(name)) is not None:
+                parts.append(f"{heading} {number(value)}")
+        self._bar.update(self._bar.task_ids[0], completed=run.update, description="  ".join(parts))
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         self.close()
@@ -108,6 +130,8 @@ class ConsoleLog(Callback):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+        if self._file is not None:
+            self._file.close()
 
     def _time_left(self, run: Run) -> str:
         done = run.update - run.start_update
@@ -118,9 +142,12 @@ class ConsoleLog(Callback):
 
     def _print(self, line: str) -> None:
         self._console.print(line, markup=False, emoji=False, soft_wrap=True)
+        if self._file is not None:
+            self._file.append(f"{line}\n".encode())
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Formats a metric in a few characters; None as a dash."""
     if value is None:
         return "-"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"

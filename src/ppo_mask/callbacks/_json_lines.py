@@ -24,7 +24,7 @@ class JsonLines(Callback):
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._file: LogFile | None = None
+        self._file = LogFile(path)
 
     def on_start(self, run: Run, state: TrainState) -> None:
         if self._path.exists():
@@ -33,18 +33,15 @@ class JsonLines(Callback):
             write_whole(self._path, "".join(json.dumps(x) + "\n" for x in kept).encode())
             if damaged := lines.count(None):
                 warn(f"dropped the damaged lines of {self._path}: {damaged} of {len(lines)}")
-        self._file = LogFile(self._path)
         self._file.append(b"")  # So that the file exists.
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        assert self._file is not None
         metrics = {k: v if math.isfinite(v) else None for k, v in record.values.items()}
         line = {"step": record.env_steps, "update": record.update, **metrics}
         self._file.append(json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
 
 def read_rows(path: Path, run: Run) -> dict[int, dict[str, float]]:

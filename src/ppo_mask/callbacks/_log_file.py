@@ -16,7 +16,7 @@ class LogFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()  # An environment may change the working directory.
-        self._size = path.stat().st_size if path.exists() else 0
+        self._size: int | None = None  # Until the first write.
         self._unwritten = b""
 
     def append(self, content: bytes) -> bool:
@@ -25,6 +25,7 @@ class LogFile:
         self._unwritten += content
         try:
             with self._path.open("ab") as file:
+                self._size = file.tell() if self._size is None else self._size
                 if file.tell() > self._size:
                     file.truncate(self._size)  # Drops what a failed write got into the file.
                 file.write(self._unwritten)

@@ -36,7 +36,8 @@ class Saver(Callback):
         run_dir: the run's folder.
         description: plain values to save with the arrays.
         every_minutes: the minutes between checkpoints.
-        every_updates: the number of updates between checkpoints; replaces ``every_minutes``.
+        every_updates: the number of updates between checkpoints; replaces ``every_minutes``, unless
+            the run ends before that many updates.
 
     Raises:
         FieldError: ``every_minutes`` or ``every_updates`` is too small.
@@ -94,7 +95,7 @@ class Saver(Callback):
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         due = self._is_planned(run.update)
-        if self._every_updates is None:
+        if self._every_updates is None or self._every_updates > run.total_updates:
             due = time.monotonic() - self._saved_at >= 60 * self._every_minutes
         if not due and (score := self._evaluated.get(run.update)) is not None:
             due = self._run_dir.would_be_best(score, evaluated=True)

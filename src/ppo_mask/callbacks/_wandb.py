@@ -8,14 +8,20 @@ is rewound; a server that cannot rewind gets the whole history in a new W&B run.
 
 import json
 import secrets
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, final
 
 from ppo_mask.callbacks._json_lines import read_rows
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._runs import Runs, check_run_name
 from ppo_mask.errors import RunError, warn
-from ppo_mask.training import Callback, LogRecord, Run, TrainState
+from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
+
+_ID = "wandb.json"
 
 
 def _import_wandb() -> Any:
@@ -28,8 +34,11 @@ def _import_wandb() -> Any:
     return wandb
 
 
-def log_in() -> None:
+def log_in() -> Any:
     """Logs in to W&B before a run begins; on a terminal, W&B may ask for a key.
+
+    Returns:
+        The package.
 
     Raises:
         RunError: the package or an account is missing.
@@ -39,15 +48,43 @@ def log_in() -> None:
         wandb.login()
     except wandb.Error as error:
         raise RunError(f"--wandb: {error} (WANDB_MODE=offline does without an account)") from error
+    return wandb
+
+
+def fetch_run(run_id: str, project: str, entity: str | None, parent: Path) -> Path:
+    """Fetches the folder of a run, with its newest and its best checkpoint, from W&B.
+
+    Args:
+        run_id: the run's id on W&B.
+        project: the project on W&B.
+        entity: a user or team on W&B; None for the account's default.
+        parent: the folder to put the run's folder into.
+
+    Raises:
+        RunError: W&B has no checkpoint of such a run, or there is a run of its name already.
+    """
+    wandb, scratch = log_in(), parent / f".{secrets.token_hex(4)}.fetching"
+    place = "/".join(filter(None, (entity, project, f"checkpoint-{run_id}:latest")))
+    try:
+        wandb.Api().artifact(place).download(str(scratch))
+        name = str(json.loads((scratch / _ID).read_bytes())["name"])
+        check_run_name(name, "--resume-run")
+        Runs(parent).check_new(name)
+        return scratch.rename(parent / name)
+    except (wandb.Error, ValueError, KeyError, OSError) as error:
+        raise RunError(f"cannot fetch {place} from W&B: {error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @final
 class WandB(Callback):
     """Logs a run to W&B; the horizontal axis is environment steps.
 
-    When the run ends without a crash, the newest and the best checkpoint become versions of an
-    artifact. A partial last log line goes to the W&B run's summary only, since a resumed run may
-    complete this line.
+    After each new checkpoint, an artifact gets a version that :func:`fetch_run` can resume: the
+    newest and the best checkpoint, the settings and the log. Older versions are deleted, unless
+    somebody has given them an alias. A partial last log line goes to the W&B run's summary only,
+    since a resumed run may complete this line.
 
     Args:
         run_dir: the run's folder, whose name is also the run's name on W&B. The file ``wandb.json``
@@ -76,6 +113,7 @@ class WandB(Callback):
         self._row: dict[str, float] = {}
         self._row_step = 0
         self._in_good_order = False
+        self._sent = set[int]()
 
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`.
@@ -102,6 +140,9 @@ class WandB(Callback):
             self._row_step = record.env_steps
             self._row |= record.values
 
+    def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
+        self._send_checkpoints()
+
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
         self._in_good_order = True
 
@@ -109,14 +150,14 @@ class WandB(Callback):
         if self._run is None:
             return
         self._send_row()
-        if self._in_good_order and self._artifact:
+        if self._in_good_order:
             self._send_checkpoints()
         self._run.finish(exit_code=0 if self._in_good_order else 1)
         self._run = None
 
     def _open(self, last: int) -> Any:
         """Opens the run on W&B, without any rows after step ``last``."""
-        file, known = self._run_dir.path / "wandb.json", None
+        file, known = self._run_dir.path / _ID, None
         if file.exists():
             try:
                 known = json.loads(file.read_bytes())["id"]
@@ -163,12 +204,21 @@ class WandB(Callback):
             self._row = {}
 
     def _send_checkpoints(self) -> None:
-        steps, best = self._run_dir.steps(), self._run_dir.best()
-        aliases = {step: ["newest"] for step in steps[-1:]}
-        if best is not None:
-            aliases[best.step] = [*aliases.get(best.step, []), "best"]
-        for step in sorted(aliases):
-            artifact = self._wandb.Artifact(f"checkpoint-{self._run.id}", type="model")
-            artifact.add_dir(str(self._run_dir.checkpoint(step).path), name=str(step))
-            artifact.add_file(str(self._run_dir.config))
-            self._run.log_artifact(artifact, aliases=aliases[step])
+        """Sends the newest and the best checkpoint, unless W&B has them."""
+        best = self._run_dir.best()
+        steps = {*self._run_dir.steps()[-1:], *([] if best is None else [best.step])}
+        if not self._artifact or steps == self._sent:
+            return
+        artifact = self._wandb.Artifact(f"checkpoint-{self._run.id}", type="model")
+        for path in (self._run_dir.checkpoint(step).path for step in steps):
+            artifact.add_dir(str(path), name=f"{path.parent.name}/{path.name}")
+        for file in (self._run_dir.config, self._run_dir.metrics, self._run_dir.path / _ID):
+            artifact.add_file(str(file))
+        if self._sent and not self._run.offline:
+            name = f"{self._run.entity}/{self._run.project}/{artifact.name}"
+            with suppress(self._wandb.Error, OSError):  # The next checkpoint is the next try.
+                for version in self._wandb.Api().artifacts("model", name):
+                    if not version.aliases:  # The newest has W&B's own, "latest".
+                        version.delete()
+        self._run.log_artifact(artifact)
+        self._sent = steps

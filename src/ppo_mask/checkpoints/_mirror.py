@@ -36,7 +36,7 @@ _CHECKPOINT = re.compile(rf"{CHECKPOINTS}/(\d+)/")
 # Names of files that are being written begin with a dot. W&B's own files are made again from the
 # log.
 _NOT_COPIED = re.compile(rf"(.*/)?\.|({CHECKPOINTS}|wandb|writer)(/|$)")
-_LOGS = (CONFIG, "metrics.jsonl", "tensorboard/", "wandb.json")
+_LOGS = (CONFIG, "metrics.jsonl", "log.txt", "tensorboard/", "wandb.json")
 
 
 @contextmanager

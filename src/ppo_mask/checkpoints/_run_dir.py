@@ -214,7 +214,7 @@ class RunDir:
         try:
             shutil.rmtree(scratch, ignore_errors=True)
             (fresh.path / CHECKPOINTS).mkdir(parents=True)
-            for file in filter(Path.exists, (self.config, self.metrics)):
+            for file in filter(Path.exists, (self.config, self.metrics, self.path / "log.txt")):
                 shutil.copy2(file, fresh.path)
             for each in self.steps():
                 if each <= step:

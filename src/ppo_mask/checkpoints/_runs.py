@@ -85,7 +85,7 @@ class Runs:
             )
 
     def create(
-        self, name: str | None, suffixes: Sequence[str | None], again: bool = False
+        self, name: str | None, suffix: str | None, ends: Sequence[str | None], again: bool = False
     ) -> list[RunDir]:
         """Makes the folders of new runs; generates a name from the date if none is given.
 
@@ -94,14 +94,15 @@ class Runs:
 
         Args:
             name: the name of the runs; None for a name from the date.
-            suffixes: for each run, a suffix of the name, or None.
+            suffix: what all names have after a dash, or None.
+            ends: what the name of each run has after another dash, or None.
             again: whether the run of this name, which has no checkpoint, begins anew.
 
         Raises:
             RunError: a run of the same name exists, or a folder cannot be made.
         """
         chosen = name or _next_free(self.names())
-        names = [f"{chosen}-{suffix}" if suffix else chosen for suffix in suffixes]
+        names = ["-".join(filter(None, (chosen, suffix, end))) for end in ends]
         for each in () if again else names:
             self.check_new(each)
         made: list[RunDir] = []
@@ -117,7 +118,7 @@ class Runs:
                 for each in made:
                     with suppress(OSError):
                         each.path.rmdir()
-                return self.create(name, suffixes)
+                return self.create(name, suffix, ends)
             except OSError as error:
                 raise RunError(
                     f"cannot make the run folder {run.path}: {error.strerror}"

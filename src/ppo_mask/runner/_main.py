@@ -35,13 +35,13 @@ from ppo_mask.devices.processes import (
 from ppo_mask.devices.sharding import make_mesh
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.errors import RunError, describe_error
+from ppo_mask.errors import RunError, describe_error, warn
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._plan import SHARED, Plan, make_plan
 from ppo_mask.runner._reader import absolute, as_run_error, merge
 from ppo_mask.runner._schema import as_dict
-from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
+from ppo_mask.runner._settings import LoggingSettings, RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
 from ppo_mask.runner._task import (
     Task,
@@ -80,7 +80,8 @@ def main(
     """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
     The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``,
-    ``inspect`` or ``compare``. An error that the user can correct is one line on standard error.
+    ``inspect``, ``compare`` or ``monitor``. An error that the user can correct is one line on
+    standard error.
 
     Args:
         task: the environment, its networks and its metrics.
@@ -162,6 +163,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
     device = f"{1 if trainer.mesh is None else trainer.mesh.size} x {jax.devices()[0].device_kind}"
     if is_process_0():
         _print_facts(plan, trainer, state, model, run_dirs, device)
+        _warn_of_intervals(plan)
     callbacks = [
         callbacks_for(task, mine, each, run_dir, trainer.env, architecture, device)
         for mine, each, run_dir in zip(own, configs, run_dirs, strict=True)
@@ -252,8 +254,8 @@ def _opened(
     run, old = plan.config.run, plan.run_dir
     if old is None:
         several = len(configs) > 1
-        suffixes = [f"seed{config.run.seed}" if several else None for config in configs]
-        run_dirs = plan.runs.create(run.run_name, suffixes, again=run.resume is not None)
+        ends = [f"seed{config.run.seed}" if several else None for config in configs]
+        run_dirs = plan.runs.create(run.run_name, run.run_suffix, ends, again=bool(run.resume))
     elif plan.copy is not None:
         old.fork(plan.update, plan.copy)
         run_dirs = [plan.copy]
@@ -329,6 +331,28 @@ def _profiled_update(plan: Plan[Any]) -> int | None:
             f"{plan.total_updates}, got {update}"
         )
     return update
+
+
+def _warn_of_intervals(plan: Plan[Any]) -> None:
+    """Warns of intervals that are longer than the run, such as those meant to be in steps.
+
+    No error, since a short trial of a long run may have the long run's intervals.
+    """
+    config, total = plan.config, plan.total_updates
+    log, save = config.logging, config.checkpoints
+    for flag, updates, then in (
+        ("--log-interval", log.log_interval, "only its end is logged"),
+        ("--eval-interval", log.eval_interval, "it has no evaluation"),
+        (
+            "--save-interval",
+            save.save_interval,
+            f"it saves every {save.save_interval_minutes:g} min",
+        ),
+    ):
+        if updates is not None and updates > max(total, LoggingSettings.log_interval):
+            of_steps = max(1, round(updates / config.algorithm.batch_size))
+            problem = f"{flag} {updates} counts updates, and the run has {total:,}: {then}"
+            warn(f"{problem}; {updates:,} steps would be {flag} {of_steps}")
 
 
 def _tuned(

@@ -9,13 +9,15 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 from typing import Any, Generic, TypeVar
 
 import jax
+import yaml
 
+from ppo_mask.callbacks._wandb import fetch_run
 from ppo_mask.checkpoints import Checkpoint, RunDir
-from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, open_runs
+from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, is_url, open_runs
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import (
@@ -28,7 +30,7 @@ from ppo_mask.devices.processes import (
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner._phases import phase_values
 from ppo_mask.runner._reader import check, merge, parse_flags, read_values, read_yaml
-from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, settings
+from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
 from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
@@ -84,7 +86,7 @@ def make_plan(
 
     Planning writes nothing, with one exception: if an earlier process left a run's copy in a bucket
     incomplete, planning completes the copy. If the run has several processes, planning connects
-    them.
+    them. With ``--print-config``, planning prints the settings and exits.
 
     Args:
         defaults: the program's defaults.
@@ -111,10 +113,19 @@ def make_plan(
     of_run = {name: value for name, value in given.items() if known[name].group == "run"}
     run = merge(defaults, of_run).run
     _check_run_settings(run, given, defaults)
+    if run.print_config:
+        print(template(merge(defaults, given)))
+        raise SystemExit(0)
     # First, since reading checkpoints starts JAX.
     if not connect(run.distributed):
         cores.make_devices()
     require_platform()
+    if run.resume_run is not None:
+        if is_url(run.checkpoint_dir) or is_multiprocess():
+            raise RunError("--resume-run is for one process, and for a local --checkpoint-dir")
+        log, parent = merge(defaults, given).logging, open_runs(run.checkpoint_dir).folder
+        own["resume"] = str(fetch_run(run.resume_run, log.project, log.entity, parent))
+        run = dataclasses.replace(run, resume=own["resume"])
     given = {**_fit_devices(in_preset, accelerated, own, run), **own}
     if is_multiprocess():
         plan = _on_all(lambda: _choose(defaults, given, run))
@@ -155,6 +166,20 @@ def read_stored(
     return {**saved, **read_values(config, content, str(run_dir.config))}
 
 
+def template(config: RunConfig[Any]) -> str:
+    """Formats all settings as a YAML file for ``--config``, with their help as comments."""
+    lines: list[str] = []
+    for group, of_group in itertools.groupby(settings(config).values(), lambda x: x.group):
+        lines.append(f"{group}:")
+        for each in of_group:
+            if each.name not in ("config", "print_config"):
+                takes = ", ".join(filter(None, (each.type, each.rules.limits)))
+                help = fill(f"{each.rules.help} ({takes})", 96)
+                value = yaml.safe_dump({each.name: plain(each.value)}, sort_keys=False)
+                lines += [indent(help, "  # "), indent(value.rstrip(), "  ")]
+    return "\n".join(lines)
+
+
 def _on_all(choose: Callable[[], Plan[Environment]]) -> Plan[Environment]:
     """Calls ``choose`` on process 0, then on the others, which must be able to read the run."""
     chosen: list[Plan[Environment]] = []
@@ -180,7 +205,7 @@ def _choose(
         runs = open_runs(place)
         runs.names()  # Raises an error now if the bucket cannot be reached.
         if run.run_name is not None:
-            runs.check_new(run.run_name)
+            runs.check_new("-".join(filter(None, (run.run_name, run.run_suffix))))
         return Plan(config, runs)
     run_dir, step = find_run(resume, place)
     checkpoint = None if run_dir.is_empty else run_dir.checkpoint(step)
@@ -209,11 +234,16 @@ def _choose(
 def _check_run_settings(
     run: RunSettings, given: Mapping[str, Any], defaults: RunConfig[Any]
 ) -> None:
-    if run.run_name is not None:
-        check_run_name(run.run_name, "--run-name")
+    for name, flag in ((run.run_name, "--run-name"), (run.run_suffix, "--run-suffix")):
+        if name is not None:
+            check_run_name(name, flag)
+    resuming = [x for x in (run.resume, run.resume_run, run.run_suffix) if x is not None]
+    if len(resuming) > 1:
+        raise RunError("--resume, --resume-run and --run-suffix, for a new run, exclude each other")
     if run.num_seeds > 1:
         others = {
             "--resume": run.resume is not None,
+            "--resume-run": run.resume_run is not None,
             "--auto-tune": run.auto_tune,
             "--profile": run.profile is not None,
             "--debug-nans": run.debug_nans,

@@ -87,7 +87,9 @@ class LoggingSettings:
         None, "the user or team on W&B; none: the account's default", changeable=True
     )
     artifact: bool = setting(
-        True, "send the newest and the best checkpoint to W&B at the end", changeable=True
+        True,
+        "send each new checkpoint to W&B, which keeps the newest and the best",
+        changeable=True,
     )
 
 
@@ -99,7 +101,10 @@ class CheckpointSettings:
         10.0, "minutes between checkpoints", above=0, changeable=True
     )
     save_interval: int | None = setting(
-        None, "updates between checkpoints; replaces the minutes", at_least=1, changeable=True
+        None,
+        "updates, not steps, between checkpoints; replaces the minutes",
+        at_least=1,
+        changeable=True,
     )
 
 
@@ -129,12 +134,16 @@ class RunSettings:
     run_name: str | None = _unstored(
         None, "the run's folder; none: generated from the date and a number"
     )
+    run_suffix: str | None = _unstored(None, "what a new run's name ends in, after a dash")
     resume: str | None = _unstored(
         None,
         "resume a run: its folder, name or URL, or one checkpoint in it; nothing, or 'latest', is "
         "the run that was saved last",
         bare=LATEST,
         is_path=True,
+    )
+    resume_run: str | None = _unstored(
+        None, "fetch the run of this id from W&B, and resume it from its newest checkpoint"
     )
     rewind: bool = _unstored(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"
@@ -143,6 +152,9 @@ class RunSettings:
         None, "settings that go together, listed below where the program has some; flags win"
     )
     config: str | None = _unstored(None, "a YAML file with these settings; flags win over it")
+    print_config: bool = _unstored(
+        False, "print all settings, each with a comment, as a file for --config, and do no more"
+    )
     auto_tune: bool = _unstored(
         False, "measure how many environments this device is fastest with, and take that number"
     )

@@ -69,7 +69,8 @@ def callbacks_for(
     callbacks.append(Saver(run_dir, description, *every))
     if not is_process_0():
         return callbacks
-    logs: list[Callback] = [ConsoleLog(task.console_columns), HealthChecks()]
+    table = ConsoleLog(task.console_columns, path=run_dir.path / "log.txt")
+    logs: list[Callback] = [table, HealthChecks()]
     if config.run.num_seeds > 1:
         seed = config.run.seed
         logs = [HealthChecks(lambda message: warn(f"seed {seed}, {message}"))]

@@ -21,20 +21,25 @@ class Metric(eqx.Module):
         >>> import ppo_mask as pm
         >>> share_won = pm.Metric(lambda action, info: info["won"], over="episodes")
         >>> first_action = pm.Metric(lambda action, info: action == 0)
+        >>> of_task_0 = pm.Metric(
+        ...     lambda action, info: info["episode_return"],
+        ...     over="episodes",
+        ...     where=lambda info: info["task"] == 0,
+        ... )
 
     Attributes:
         value: a function of a step's action and info that returns a number or a boolean; traced and
-            vmapped. A MultiDiscrete action has shape ``[parts]``.
+            vmapped. A MultiDiscrete action has shape ``[parts]``. ``info`` also has the episode's
+            "episode_return" and "episode_length" so far, unless the environment has such entries.
         over: all steps, or only each episode's last step.
         reduce: mean or maximum over these steps.
+        where: a function of a step's info that says whether the step counts; None if all do.
     """
 
     value: Callable[[Action, dict[str, Array]], Array] = eqx.field(static=True)
     over: Literal["steps", "episodes"] = eqx.field(static=True, default="steps")
     reduce: Literal["mean", "max"] = eqx.field(static=True, default="mean")
-
-
-_COUNTS = ("steps", "episodes", "updates")
+    where: Callable[[dict[str, Array]], Array] | None = eqx.field(static=True, default=None)
 
 
 class Layout(NamedTuple):
@@ -54,6 +59,12 @@ class Layout(NamedTuple):
     prefix: str
 
     @property
+    def counts(self) -> tuple[str, ...]:
+        """The names of the counts, in order."""
+        used = [count for _, count in (*self.totals, *self.maxima) if count != "updates"]
+        return (*dict.fromkeys(["steps", "episodes", *used]), "updates")
+
+    @property
     def learned(self) -> list[str]:
         """The names of an algorithm's metrics, as the algorithm has them."""
         of_updates = [name for name, count in self.totals if count == "updates"]
@@ -68,7 +79,8 @@ class Sums(eqx.Module):
         totals: sums over the steps, over the episodes that ended at them, or over updates.
         maxima: maxima over steps or episodes; minus infinity without any.
         last: the values of the last update.
-        counts: numbers of steps, of episodes that ended, and of updates.
+        counts: numbers of steps, of episodes that ended, of what else a metric counts, and of
+            updates.
     """
 
     layout: Layout = eqx.field(static=True)
@@ -110,7 +122,7 @@ def no_updates(
 
 def _layout(metrics: Mapping[str, Metric], prefix: str) -> Layout:
     def reduced_by(reduce: str) -> list[tuple[str, str]]:
-        return [(name, x.over) for name, x in metrics.items() if x.reduce == reduce]
+        return [(name, _count(name, x)) for name, x in metrics.items() if x.reduce == reduce]
 
     own = (
         (f"{prefix}/mean_reward", "steps"),
@@ -118,6 +130,10 @@ def _layout(metrics: Mapping[str, Metric], prefix: str) -> Layout:
         (f"{prefix}/mean_episode_length", "episodes"),
     )
     return Layout((*own, *reduced_by("mean")), tuple(reduced_by("max")), (), prefix)
+
+
+def _count(name: str, metric: Metric) -> str:
+    return metric.over if metric.where is None else f"where {name}"
 
 
 def _empty(layout: Layout, *runs: int) -> Sums:
@@ -130,7 +146,7 @@ def _empty(layout: Layout, *runs: int) -> Sums:
         totals=full(len(layout.totals), 0, np.float32),
         maxima=full(len(layout.maxima), -np.inf, np.float32),
         last=full(len(layout.last), 0, np.float32),
-        counts=full(len(_COUNTS), 0, np.int32),
+        counts=full(len(layout.counts), 0, np.int32),
     )
 
 
@@ -159,18 +175,25 @@ def add_steps(
     """
     layout, ended = sums.layout, result.ended & counted
     where = {"steps": counted, "episodes": ended}
+    so_far = {"episode_return": result.episode_return, "episode_length": result.episode_length}
+    info = {**so_far, **result.info}
     # Not reshaped to one axis: the environments' axis is split over devices.
     axes = tuple(range(1, counted.ndim + 1))
 
-    def value(metric: Metric) -> Array:
-        of_batch = metric.value
+    def of_batch(function: Callable[..., Array], *args: Any) -> Array:
         for _ in counted.shape:
-            of_batch = jax.vmap(of_batch)
-        return of_batch(action, result.info)
+            function = jax.vmap(function)
+        return function(*args)
 
-    own = (result.reward, result.episode_return, result.episode_length)
+    own = (result.reward, *so_far.values())
     values = dict(zip([name for name, _ in layout.totals], own, strict=False))
-    values |= {name: value(metric) for name, metric in metrics.items()} | dict(more or {})
+    values |= {name: of_batch(x.value, action, info) for name, x in metrics.items()}
+    values |= dict(more or {})
+    for name, metric in metrics.items():
+        if metric.where is not None:
+            where[_count(name, metric)] = where[metric.over] & of_batch(metric.where, info).astype(
+                bool
+            )
 
     def rows(entries: Iterable[tuple[str, str]], otherwise: float) -> Array:
         # One array for all: a kernel for each metric would take longer, and longer to compile.
@@ -185,8 +208,8 @@ def add_steps(
     maxima = sums.maxima
     if layout.maxima:
         maxima = jnp.maximum(maxima, rows(layout.maxima, -jnp.inf).max(axis=axes))
-    both = jnp.stack([counted, ended])
-    counts = sums.counts.at[:2].add(both.sum(axis=axes, dtype=jnp.int32))
+    counts = jnp.stack([where[name] for name in layout.counts[:-1]])
+    counts = sums.counts.at[:-1].add(counts.sum(axis=axes, dtype=jnp.int32))
     return Sums(layout, totals, maxima, sums.last, counts)
 
 
@@ -229,7 +252,8 @@ def summarize(sums: Any) -> dict[str, float]:
     A metric without data, such as a mean over episodes if none ended, is left out.
     """
     sums = jax.device_get(sums)
-    layout, counts = sums.layout, dict(zip(_COUNTS, map(int, sums.counts), strict=True))
+    layout = sums.layout
+    counts = dict(zip(layout.counts, map(int, sums.counts), strict=True))
     totals = zip(layout.totals, sums.totals, strict=True)
     maxima = zip(layout.maxima, sums.maxima, strict=True)
     return {

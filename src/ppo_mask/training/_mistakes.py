@@ -111,10 +111,12 @@ def _refuse_model(model: Model, why: str, error: Exception | None = None) -> NoR
 
 
 def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumActions) -> None:
-    info = shapes.timestep.info
+    number, count = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
+    info = {"episode_return": number, "episode_length": count, **shapes.timestep.info}
     try:
         action = jax.ShapeDtypeStruct(Actions.of(num_actions).shape, jnp.int32)
-        value = jax.eval_shape(metric.value, action, info)
+        given = [jax.eval_shape(metric.value, action, info)]
+        given += [] if metric.where is None else [jax.eval_shape(metric.where, info)]
     except KeyError as error:
         there = ", ".join(info) or "nothing"
         raise RunError(
@@ -122,8 +124,9 @@ def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumAct
         ) from error
     except _OF_TRACING as error:
         raise RunError(f"metric {name} fails: {reason_of(error)}") from error
-    if getattr(value, "shape", None) != ():
-        raise RunError(f"metric {name} must give one number for a step, not {_words(value)}")
+    for value in given:
+        if getattr(value, "shape", None) != ():
+            raise RunError(f"metric {name} must give one number for a step, not {_words(value)}")
 
 
 def _words(tree: Any) -> str:

@@ -66,7 +66,7 @@ def command(capsys, *words):
 def test_inspect_prints_what_a_checkpoint_holds(capsys, run_folder):
     facts = ["update     7", "steps      700", "score      1.5", "PlayerCentered"]
     facts += ["undo_depth: 9", "actor.0.weight: float32[8, ", "verified: "]
-    for target in ([run_folder], ["--latest", "--checkpoint-dir", run_folder.parent]):
+    for target in ([run_folder], ["--checkpoint-dir", run_folder.parent]):
         code, out, _ = command(capsys, "inspect", *target)
         assert code == 0
         assert [fact for fact in facts if fact not in out] == []
@@ -80,7 +80,7 @@ def test_commands_take_the_url_of_a_run(capsys, run_folder, tmp_path, monkeypatc
     mirror = open_runs(url).run("first").mirror
     assert mirror is not None
     mirror.take_over(Path(shutil.copytree(run_folder, tmp_path / "first")))
-    for target in ([f"{url}/first"], ["--latest", "--checkpoint-dir", url]):
+    for target in ([f"{url}/first"], ["--checkpoint-dir", url]):
         assert "update     7" in command(capsys, "inspect", *target)[1]
     assert "update     3" in command(capsys, "inspect", f"{url}/first/checkpoints/3")[1]
     assert load_agent(f"{url}/first").name == "first/7"
@@ -175,7 +175,10 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path):
     [
         (["watch"], "; there are also --policy random|greedy-exit|fighter|champion"),
         (["watch", "--policy", "figther"], "no policy figther; did you mean fighter?"),
-        (["watch", "--policy", "fighter", "--fps", "0"], "must be more than 0"),
+        (
+            ["watch", "--policy", "fighter", "--fps", "0"],
+            "must be a number from 0.1 to 1000, got 0",
+        ),
         (
             ["watch", "--policy", "random", "--seed", str(2**32 - 2), "--episodes", "3"],
             "--seed with --episodes 3 must be at most 4294967293",

@@ -1,13 +1,13 @@
 """Commands other than training.
 
-``ppo-mask plot | inspect | compare RUN…`` works with runs of any program. A program made with
-:func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need the program's task. In
-Python, :func:`load_run` loads a run.
+``ppo-mask plot | inspect | compare | monitor RUN`` works with runs of any program. A program made
+with :func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need the program's
+task. In Python, :func:`load_run` loads a run.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppo_mask.runner._reader import CommandParser
@@ -18,6 +18,7 @@ from ._compare import add_compare
 from ._evaluate import add_evaluate
 from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
+from ._monitor import add_monitor
 from ._options import (
     MAX_SEED,
     add_command,
@@ -46,6 +47,7 @@ __all__ = [
     "add_folder",
     "add_force",
     "add_inspect",
+    "add_monitor",
     "add_players",
     "add_plot",
     "add_seed",
@@ -62,9 +64,9 @@ __all__ = [
 
 
 def of_any_run() -> int:
-    """Runs the program ``ppo-mask``: ``plot``, ``inspect`` and ``compare`` for any run."""
+    """Runs the program ``ppo-mask``: ``plot``, ``inspect`` and others, for any run."""
     parser = CommandParser(prog="ppo-mask", description="Look at runs of any program.")
-    _add_general(parser.add_subparsers(metavar="COMMAND", required=True))
+    _add_general(parser.add_subparsers(metavar="COMMAND", required=True), {})
     return run_commands(parser, sys.argv[1:], lambda: None)
 
 
@@ -83,15 +85,16 @@ def of_a_program(
     commands.add_parser("train", add_help=False)  # Has a parser of its own, and is named here.
     add_evaluate(commands, task, defaults)
     add_watch(commands, task, defaults)
-    _add_general(commands)
+    _add_general(commands, task.console_columns)
     return parser
 
 
-NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare")
+NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare", "monitor")
 """The names of a program's commands, other than ``train``."""
 
 
-def _add_general(commands: Any) -> None:
+def _add_general(commands: Any, columns: Mapping[str, str]) -> None:
     add_plot(commands)
     add_inspect(commands)
     add_compare(commands)
+    add_monitor(commands, columns)

@@ -8,25 +8,18 @@ import numpy as np
 import yaml
 
 from ppo_mask.checkpoints import Checkpoint
-from ppo_mask.checkpoints._runs import LATEST, find_run
-from ppo_mask.runner.commands._options import add_command, add_latest
+from ppo_mask.checkpoints._runs import find_run
+from ppo_mask.runner.commands._options import add_command, add_run
 
 
 def add_inspect(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "inspect", _run, "print what a checkpoint holds and verify it")
-    parser.add_argument(
-        "checkpoint",
-        nargs="?",
-        metavar="CHECKPOINT",
-        help="a checkpoint, a run's name or folder, or a URL of one; without it, the newest run",
-    )
-    add_latest(parser)
+    add_run(parser, "a checkpoint, a run's name or folder, or a URL of one")
 
 
 def _run(options: argparse.Namespace) -> int:
-    target = LATEST if options.latest else options.checkpoint or LATEST
-    run_dir, step = find_run(target, options.checkpoint_dir)
+    run_dir, step = find_run(options.run, options.checkpoint_dir)
     print("\n".join(report(run_dir.checkpoint(step))))
     return 0
 

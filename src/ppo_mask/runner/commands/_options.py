@@ -7,21 +7,23 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
 from ppo_mask.checkpoints import RunDir, expand_user
 from ppo_mask.checkpoints._files import write_whole
-from ppo_mask.checkpoints._runs import find_run
+from ppo_mask.checkpoints._runs import LATEST, find_run
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_error
 from ppo_mask.runner._settings import MAX_SEED
 from ppo_mask.training._rules import MAX_COUNT
 
 Run = Callable[[argparse.Namespace], int]
+Number = TypeVar("Number", int, float)
 
 
 def run_commands(
@@ -79,9 +81,10 @@ def add_command(
     return parser
 
 
-def add_latest(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for the newest run."""
-    parser.add_argument("--latest", action="store_true", help="the newest run there is")
+def add_run(parser: argparse.ArgumentParser, what: str = "a run's folder, name or URL") -> None:
+    """Adds the options that choose a run; ``what`` is the help text."""
+    help = f"{what} (default: latest)"
+    parser.add_argument("run", nargs="?", default=LATEST, metavar="RUN", help=help)
     add_folder(parser)
 
 
@@ -115,19 +118,13 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "--gif", type=expand_user, metavar="FILE", help="write a GIF of the episode instead"
     )
     parser.add_argument(
-        "--fps", type=_speed, default=4.0, metavar="F", help="actions per second (default: 4)"
+        "--fps",
+        type=number(0.1, 1000, float),
+        default=4.0,
+        metavar="F",
+        help="actions per second (default: 4)",
     )
     add_force(parser)
-
-
-def _speed(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1000:
-        raise argparse.ArgumentTypeError(f"must be more than 0 and at most 1000, got {text}")
-    return value
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
@@ -136,19 +133,17 @@ def add_seed(parser: argparse.ArgumentParser, what: str = "") -> None:
     parser.add_argument("--seed", type=number(0, MAX_SEED), default=0, metavar="N", help=help)
 
 
-def number(at_least: int, at_most: int = MAX_COUNT) -> Callable[[str], int]:
-    """Makes a type for argparse: a whole number within limits."""
+def number(
+    at_least: float, at_most: float = MAX_COUNT, kind: type[Number] = int
+) -> Callable[[str], Number]:
+    """Makes a type for argparse: a number within limits, by default a whole one."""
 
-    def convert(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = at_least - 1
-        if not at_least <= value <= at_most:
-            raise argparse.ArgumentTypeError(
-                f"must be a whole number from {at_least} to {at_most}, got {text}"
-            )
-        return value
+    def convert(text: str) -> Number:
+        with suppress(ValueError):
+            if at_least <= (value := kind(text)) <= at_most:
+                return value
+        what = "a whole number" if kind is int else "a number"
+        raise argparse.ArgumentTypeError(f"must be {what} from {at_least} to {at_most}, got {text}")
 
     return convert
 

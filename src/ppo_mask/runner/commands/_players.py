@@ -9,7 +9,7 @@ from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun, load_run
-from ppo_mask.runner.commands._options import add_latest, add_seed, number
+from ppo_mask.runner.commands._options import add_folder, add_seed, number
 
 Environment = TypeVar("Environment")
 
@@ -32,7 +32,8 @@ def add_players(
         help="a run's folder, name or URL, a checkpoint in it, or a saved policy (default: the "
         "newest run)",
     )
-    add_latest(parser)
+    parser.add_argument("--latest", action="store_true", help="the newest run there is")
+    add_folder(parser)
     parser.add_argument(
         "--policy",
         nargs="+" if several else 1,

@@ -13,8 +13,8 @@ from ppo_mask.runner._schema import load_yaml
 from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log
 from ppo_mask.runner.commands._options import (
     add_command,
+    add_folder,
     add_force,
-    add_latest,
     refuse_existing,
     run_folders,
     write,
@@ -36,13 +36,9 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
         "draw learning curves from the logs of runs",
         needs_device=False,
     )
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="names, folders or URLs of runs; without one, the newest",
-    )
-    add_latest(parser)
+    help = "names, folders or URLs of runs (default: latest)"
+    parser.add_argument("runs", nargs="*", default=[LATEST], metavar="RUN", help=help)
+    add_folder(parser)
     parser.add_argument(
         "--out",
         type=expand_user,
@@ -69,8 +65,7 @@ def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
     kind = Path(options.out).suffix.lower()
     if kind not in (".png", ".svg", ".html"):
         raise RunError(f"--out must end in .png, .svg or .html, got {options.out}")
-    places = [*options.runs, *([LATEST] if options.latest or not options.runs else [])]
-    folders = run_folders(places, options.checkpoint_dir)
+    folders = run_folders(options.runs, options.checkpoint_dir)
     refuse_existing([options.out], options.force)
     logs = {label: read_log(f.metrics) for label, f in by_label(folders).items()}
     bands: dict[str, Band] = {}

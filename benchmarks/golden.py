@@ -77,9 +77,10 @@ def own_optimizer() -> Result:
 
 
 def self_play() -> Result:
-    from ppo_mask.adapters.pgx import PgxEnv, random_opponent
+    from ppo_mask.adapters.pgx import PgxGame
+    from ppo_mask.games import Seat, random_opponent
 
-    env = PgxEnv("tic_tac_toe", random_opponent)
+    env = Seat(PgxGame("tic_tac_toe"), random_opponent)
     return trained(env, curriculum=pm.training.SelfPlay(lambda env: env.opponent, every=2))
 
 

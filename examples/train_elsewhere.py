@@ -13,9 +13,10 @@ from jaxtyping import Array
 from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
-from ppo_mask.adapters.pgx import Opponent, PgxEnv, random_opponent
+from ppo_mask.adapters.pgx import PgxGame
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.envs import AbstractEnv
+from ppo_mask.games import Opponent, Seat, random_opponent
 from ppo_mask.networks import Model, network_for
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting
@@ -61,7 +62,7 @@ def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
         return NavixEnv(settings.name)
     is_self = settings.opponent == "self"
     opponent = settings.eval_opponent if is_self else settings.opponent
-    return PgxEnv(settings.name, find_opponent(opponent))
+    return Seat(PgxGame(settings.name), find_opponent(opponent))
 
 
 def make_curriculum(settings: Elsewhere) -> SelfPlay | None:

@@ -13,9 +13,10 @@ from typing import Any
 
 from jaxtyping import Array
 
-from ppo_mask.adapters.pettingzoo import Opponent, PettingZooEnv, random_opponent
+from ppo_mask.adapters.pettingzoo import PettingZooEnv
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.envs import AbstractEnv
+from ppo_mask.games import Opponent, random_opponent
 from ppo_mask.networks import Model, network_for
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting

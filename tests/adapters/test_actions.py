@@ -10,6 +10,7 @@ from jaxtyping import TypeCheckError
 
 from hackmatrix import HackMatrix
 from ppo_mask.envs import MultiTask, TimeLimit, probes
+from ppo_mask.games import Seat
 from ppo_mask.networks import MaskedCategorical
 
 
@@ -43,7 +44,7 @@ ENVS = PROBES | {
     "gymnax": adapter("gymnax", "GymnaxEnv", "CartPole-v1"),
     "jumanji": adapter("jumanji", "JumanjiEnv", "Snake-v1"),
     "navix": adapter("navix", "NavixEnv", "Navix-Empty-5x5-v0"),
-    "pgx": adapter("pgx", "PgxEnv", "tic_tac_toe", opponent),
+    "pgx": lambda: Seat(adapter("pgx", "PgxGame", "tic_tac_toe")(), opponent),
 }
 INTEGERS = [1, np.uint8(1), np.array(1)]
 WRONG = [1.0, np.float32(1), jnp.float32(1), np.ones(2, int), jnp.ones((1,), jnp.int32)]

@@ -8,7 +8,8 @@ import ppo_mask as pm
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.adapters.navix import NavixEnv
-from ppo_mask.adapters.pgx import PgxEnv, random_opponent
+from ppo_mask.adapters.pgx import PgxGame
+from ppo_mask.games import Seat, random_opponent
 from python_games import Climb
 
 
@@ -25,7 +26,7 @@ MAKE = {
     "PettingZoo": rounds,
     "gymnax": lambda: GymnaxEnv("Catch-bsuite"),
     "navix": lambda: NavixEnv("Navix-Empty-5x5-v0"),
-    "pgx": lambda: PgxEnv("tic_tac_toe", random_opponent),
+    "pgx": lambda: Seat(PgxGame("tic_tac_toe"), random_opponent),
 }
 
 

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -166,3 +167,11 @@ def test_a_network_for_another_game_is_refused():
     network = pm.MLPActorCritic(5, 4, 8, 1, key=KEY)
     with pytest.raises(ValueError, match=r"MLPActorCritic is for another game: dice_v0 has obs.*4"):
         PettingZooEnv(Dice, network)
+
+
+def test_a_recurrent_opponent_is_refused():
+    network = pm.GRUActorCritic(1, 3, 4, key=KEY)
+    games = PettingZooEnv(Dice, first_allowed)
+    games = eqx.tree_at(lambda x: x.opponent, games, pm.Policy(network).model)
+    with pytest.raises(ValueError, match="a recurrent network cannot be the opp"):
+        jax.eval_shape(pm.VectorEnv(games, 2).reset, KEY)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from playing import assert_equal, played
-from ppo_mask.adapters.pgx import PgxEnv, random_opponent
+from ppo_mask.adapters.pgx import PgxGame
 from ppo_mask.envs import TimeLimit, VectorEnv, check_env
-from ppo_mask.networks import GRUActorCritic, MLPActorCritic
+from ppo_mask.games import Seat, random_opponent
+from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPO
 from ppo_mask.training import SelfPlay, Trainer, evaluate
 
@@ -27,7 +28,7 @@ def test_games_equal_pgx(name, games):
     # Whole games by hand, move by move: the agent's random ones, the opponent's first allowed.
     game, random = pgx.make(name), np.random.default_rng(0)
     is_alone = game.num_players == 1
-    env = PgxEnv(game, None if is_alone else first_allowed)
+    env = Seat(PgxGame(game), None if is_alone else first_allowed)
     step, reset = jax.jit(env.step), jax.jit(env.reset)
     move, deal = jax.jit(game.step), jax.jit(game.init)
     begun, results, turns = set[bool](), set[float](), 0
@@ -66,7 +67,7 @@ def test_games_equal_pgx(name, games):
 
 def begun(opponent, begins):
     """Many games at once in which it is the agent's turn, and a function that moves in them."""
-    env = PgxEnv("tic_tac_toe", opponent, begins)
+    env = Seat(PgxGame("tic_tac_toe"), opponent, begins)
     keys = jax.random.split(jax.random.key(0), 128)
     match, timestep = jax.jit(jax.vmap(env.reset))(keys)
     assert (match.begins == begins).all()
@@ -105,7 +106,7 @@ def test_random_opponent_makes_every_allowed_move():
 def test_network_may_be_the_opponent():
     network = MLPActorCritic(18, 9, 8, 1, key=jax.random.key(0))
     # Its parameters are arrays of the environment, not constants of a program.
-    env = VectorEnv(PgxEnv("tic_tac_toe", network), 4)
+    env = VectorEnv(Seat(PgxGame("tic_tac_toe"), network), 4)
     assert len(jax.tree.leaves(eqx.filter(env, eqx.is_array))) == 8
 
     # Certain of its move: it takes the last square that is free.
@@ -113,7 +114,7 @@ def test_network_may_be_the_opponent():
         return eqx.tree_at(lambda x: x.bias, linear, 1e4 * jnp.arange(9.0))
 
     network = eqx.tree_at(lambda x: x.actor[-1], network, replace_fn=certain)
-    env = PgxEnv("tic_tac_toe", network, begins=True)
+    env = Seat(PgxGame("tic_tac_toe"), network, begins=True)
     key = jax.random.key(0)
     step = eqx.filter_jit(env.step)
     state, _ = eqx.filter_jit(env.reset)(key)
@@ -126,7 +127,7 @@ def test_network_may_be_the_opponent():
 @pytest.mark.nightly
 @pytest.mark.optimized
 def test_three_players_take_turns():
-    env = PgxEnv("sparrow_mahjong", random_opponent)
+    env = Seat(PgxGame("sparrow_mahjong"), random_opponent)
     _, _, _, (first, steps, following) = played(env, num_envs=32, num_steps=12)
     # Some games are over before the agent moves; another is dealt then.
     assert not first.terminated.any()
@@ -137,16 +138,16 @@ def test_three_players_take_turns():
 
 @pytest.mark.slow
 def test_protocol_is_kept():
-    check_env(TimeLimit(PgxEnv("tic_tac_toe", random_opponent), 50), num_steps=60)
+    check_env(TimeLimit(Seat(PgxGame("tic_tac_toe"), random_opponent), 50), num_steps=60)
 
 
 def test_missing_and_needless_opponents_are_refused():
     with pytest.raises(ValueError, match=r"tic_tac_toe of pgx has 2 players: it needs an opponent"):
-        PgxEnv("tic_tac_toe")
+        Seat(PgxGame("tic_tac_toe"))
     with pytest.raises(ValueError, match=r"2048 of pgx is played alone"):
-        PgxEnv("2048", random_opponent)
+        Seat(PgxGame("2048"), random_opponent)
     with pytest.raises(ValueError, match="go_7x7"):
-        PgxEnv("go_7x7")
+        Seat(PgxGame("go_7x7"))
 
 
 @pytest.mark.parametrize("sizes", [(18, 7), (42, 9)])
@@ -154,22 +155,14 @@ def test_a_network_for_another_game_is_refused(sizes):
     network = MLPActorCritic(*sizes, 8, 1, key=jax.random.key(0))
     shape = r"observations of shape \(3, 3, 2\) and 9 actions"
     with pytest.raises(ValueError, match=f"MLPActorCritic is for another game: tic_tac.*{shape}"):
-        PgxEnv("tic_tac_toe", network)
-
-
-def test_a_recurrent_learner_cannot_play_against_itself():
-    env, curriculum = PgxEnv("tic_tac_toe", random_opponent), SelfPlay(lambda env: env.opponent)
-    trainer = Trainer(env, PPO(num_envs=4, num_steps=8), curriculum=curriculum)
-    model = GRUActorCritic(18, 9, 8, key=jax.random.key(0))
-    with pytest.raises(ValueError, match="a recurrent network cannot be the opponent"):
-        trainer.init(model, jax.random.key(1))
+        Seat(PgxGame("tic_tac_toe"), network)
 
 
 @pytest.mark.nightly
 @pytest.mark.optimized
 def test_a_player_that_has_only_met_itself_beats_a_random_one():
     # A random player against another: 0, and it loses more than two games of five.
-    env = PgxEnv("tic_tac_toe", random_opponent)
+    env = Seat(PgxGame("tic_tac_toe"), random_opponent)
     numbers = {"learning_rate": 3e-3, "anneal_lr": True, "ent_coef": 0.1, "gamma": 1.0}
     config = PPO(num_envs=32, num_steps=64, **numbers)
     model_key, key, evaluation_key = jax.random.split(jax.random.key(0), 3)
@@ -182,6 +175,6 @@ def test_a_player_that_has_only_met_itself_beats_a_random_one():
 
 
 def test_a_game_is_drawn():
-    env = PgxEnv("tic_tac_toe", random_opponent)
+    env = Seat(PgxGame("tic_tac_toe"), random_opponent)
     state, timestep = jax.jit(env.reset)(jax.random.key(0))
     assert env.draw(state, timestep).source.startswith("<svg ")

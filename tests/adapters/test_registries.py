@@ -13,10 +13,11 @@ import pytest
 from ppo_mask.adapters.gymnax import GymnaxEnv
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.adapters.navix import NavixEnv
-from ppo_mask.adapters.pgx import PgxEnv, random_opponent
+from ppo_mask.adapters.pgx import PgxGame
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs._shapes import shapes_of
 from ppo_mask.errors import RunError
+from ppo_mask.games import Seat, random_opponent
 
 PAGE = Path(__file__).parents[2] / "docs" / "other_libraries.md"
 CONTINUOUS, SEVERAL = "actions of", "to several agents"
@@ -43,11 +44,11 @@ REFUSED = {
 """What the one line says of those that do not work. A download may work, with a network."""
 
 
-def of_pgx(name: str) -> PgxEnv:
+def of_pgx(name: str) -> Seat:
     import pgx
 
     game = pgx.make(name)
-    return PgxEnv(game, random_opponent if game.num_players > 1 else None)
+    return Seat(PgxGame(game), random_opponent if game.num_players > 1 else None)
 
 
 MAKE: dict[str, Callable[[str], AbstractEnv[Any]]] = {

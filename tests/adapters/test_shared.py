@@ -14,7 +14,7 @@ LIBRARIES = {
     "jumanji": "JumanjiEnv",
     "navix": "NavixEnv",
     "pettingzoo": "PettingZooEnv",
-    "pgx": "PgxEnv",
+    "pgx": "PgxGame",
 }
 
 

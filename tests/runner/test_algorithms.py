@@ -1,4 +1,4 @@
-"""Algorithms that are not PPO, as whole programs: the examples a2c, pqn and ppg."""
+"""Algorithms that are not PPO, as whole programs: the examples a2c, magnet, pqn and ppg."""
 
 import dataclasses
 import json
@@ -25,11 +25,12 @@ SMALL = ["--num-envs", "8", "--num-steps", "8", "--hidden-dim", "8", "--log-inte
 STEPS = 8 * 8
 OWN_FLAGS = {
     "a2c": {"--vf-coef", "--max-grad-norm"},
-    "pqn": {"--q-lambda", "--epsilon-until", "--update-epochs"},
+    "magnet": {"--magnet-coef", "--refresh"},
+    "pqn": {"--q-lambda", "--epsilon-until"},
     "ppg": {"--cycle", "--clone-coef", "--auxiliary-epochs"},
 }
 OF_PPO = {"--clip-eps", "--target-kl", "--normalize-rewards", "--precision", "--anneal-lr"}
-CLASSES = {"a2c": "A2C", "pqn": "PQN", "ppg": "PPG"}
+CLASSES = {"a2c": "A2C", "magnet": "Magnet", "pqn": "PQN", "ppg": "PPG"}
 each = pytest.mark.parametrize("name", OWN_FLAGS)
 
 
@@ -62,7 +63,11 @@ def test_its_flags_are_its_own(name: str, capsys: pytest.CaptureFixture[str]) ->
 def test_a_stop_changes_no_bit(name: str, tmp_path: Path) -> None:
     """PPG stops in the middle of a cycle, and its memory of the cycle is in the checkpoint."""
     # What falls over a run falls otherwise in a run that was to be shorter.
-    constant = ("--epsilon", "0.1", "--epsilon-end", "0.1") if name == "pqn" else ()
+    constants = {
+        "pqn": ("--epsilon", "0.1", "--epsilon-end", "0.1"),
+        "magnet": ("--lr", "1e-3", "--final-lr", "1e-3"),
+    }
+    constant = constants.get(name, ())
     whole = train(name, tmp_path / "whole", 12, *constant)
     cut = train(name, tmp_path / "cut", 6, *constant)
     assert_same_run(train(name, tmp_path / "cut", 12, "--resume", "latest"), whole)

@@ -1,46 +1,17 @@
 """Common parts of the adapters for environments of other libraries."""
 
 import importlib
-import inspect
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeAlias, TypeVar, cast, final
+from typing import Any, final
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Key, TypeCheckError, UInt8
+from jaxtyping import Array, UInt8
 
-from ppo_mask.envs import Actions, TimeStep
+from ppo_mask.envs import TimeStep
 from ppo_mask.errors import RunError, first_line
-from ppo_mask.jax_tools import ArrayTree, jit_inline, number_settings
 from ppo_mask.jax_tools._trees import strong_types
-from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, Model, Policy, as_model
-from ppo_mask.networks._model import is_recurrent
-
-OpponentFunction: TypeAlias = Callable[[Any, Any, Any], Any]
-Method = TypeVar("Method", bound=Callable[..., Any])
-Opponent: TypeAlias = OpponentFunction | Model | AbstractActorCritic
-"""A function of an observation, a mask and a key that returns an action; or a network."""
-
-
-def jitted(method: Method) -> Method:
-    """Compiles ``reset`` or ``step`` if its caller is not compiled, under the usual settings.
-
-    Actions become arrays first, or :func:`ppo_mask.jax_tools.jit_inline` would compile for each.
-    """
-    compiled, signature = jit_inline(method), inspect.signature(method)
-
-    @wraps(method)
-    @number_settings()
-    def call(self: Any, *args: Any, **named: Any) -> Any:
-        given = signature.bind(self, *args, **named).arguments
-        if "action" in given:
-            given["action"] = Actions.of(self.num_actions).convert(given["action"])
-        return compiled(*given.values())
-
-    return cast(Method, call)
 
 
 def import_library(name: str) -> Any:
@@ -125,63 +96,3 @@ def make_timestep(
         truncated=truncated,
         info=select_arrays(info),
     )
-
-
-def random_opponent(
-    observation: ArrayTree, mask: Bool[Array, " actions"], key: Key[Array, ""]
-) -> Int[Array, ""]:
-    """Samples an allowed action uniformly.
-
-    Args:
-        observation: not used.
-        mask: True where an action is allowed.
-        key: for sampling.
-
-    Returns:
-        The action's number.
-    """
-    del observation
-    return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
-
-
-def as_opponent(given: Any, game: str, see: Callable[[], tuple[Any, Any]]) -> Any:
-    """Returns a network, or a policy, as a model that fits a game; a function stays as it is.
-
-    Args:
-        given: the opponent.
-        game: the game's name.
-        see: makes an observation and a mask of the game; only their shapes are computed.
-    """
-    if not isinstance(given, Model | AbstractActorCritic | Policy):
-        return given
-    opponent, (observation, mask) = as_model(given), jax.eval_shape(see)
-    _refuse_recurrent(opponent)
-    try:
-        eqx.filter_eval_shape(opponent, observation, mask)
-    except (TypeError, ValueError, TypeCheckError) as error:
-        shapes = ", ".join(str(x.shape) for x in jax.tree.leaves(observation))
-        raise ValueError(
-            f"the opponent {type(opponent.network).__name__} is for another game: {game} has "
-            f"observations of shape {shapes} and {mask.size} actions"
-        ) from error
-    return opponent
-
-
-def choose_reply(
-    opponent: Model | OpponentFunction,
-    observation: ArrayTree,
-    mask: Bool[Array, " actions"],
-    key: Key[Array, ""],
-) -> Int[Array, ""]:
-    """Chooses the opponent's action; if it is not allowed, returns the first allowed action."""
-    if isinstance(opponent, Model):
-        _refuse_recurrent(opponent)  # Self-play may have put it here.
-        action = opponent(observation, mask)[0].sample(key)
-    else:
-        action = opponent(observation, mask, key)
-    return jnp.where(mask[action], action, jnp.argmax(mask)).astype(jnp.int32)
-
-
-def _refuse_recurrent(opponent: Model) -> None:
-    if is_recurrent(opponent):
-        raise ValueError("a recurrent network cannot be the opponent: nobody keeps its state")

@@ -45,11 +45,12 @@ from ppo_mask.adapters._on_host._stepper import (
 )
 from ppo_mask.adapters._on_host._vectors import VectorStepper, check_vector
 from ppo_mask.adapters._on_host._workers import Workers
-from ppo_mask.adapters._shared import Method, StaticObject
+from ppo_mask.adapters._shared import StaticObject
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import Next, TimeStep
 from ppo_mask.envs._host import AbstractHostEnv, host_env_in
+from ppo_mask.envs._jitted import Method
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.envs.drawing._frames import as_picture

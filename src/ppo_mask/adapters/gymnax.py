@@ -14,12 +14,12 @@ from ppo_mask.adapters._shared import (
     StaticObject,
     figure_pixels,
     import_library,
-    jitted,
     make_named,
     make_timestep,
     select_arrays,
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
+from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 from ppo_mask.jax_tools._trees import strong_types, zeros_from_shapes

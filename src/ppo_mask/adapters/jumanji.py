@@ -16,11 +16,11 @@ from ppo_mask.adapters._shared import (
     StaticObject,
     figure_pixels,
     import_library,
-    jitted,
     make_named,
     make_timestep,
 )
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
+from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.actions import ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, number_settings

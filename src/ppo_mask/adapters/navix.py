@@ -11,14 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import (
-    StaticObject,
-    import_library,
-    jitted,
-    make_named,
-    make_timestep,
-)
+from ppo_mask.adapters._shared import StaticObject, import_library, make_named, make_timestep
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
+from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, IntScalarLike
 from ppo_mask.jax_tools._trees import strong_types

@@ -16,22 +16,16 @@ from jaxtyping import Array, Bool, Key
 from ppo_mask.adapters._on_host._makers import Mask
 from ppo_mask.adapters._on_host._moves import OTHERS_TURN, Moves, as_parts
 from ppo_mask.adapters._on_host._stepper import IDLE
-from ppo_mask.adapters._shared import (
-    Opponent,
-    OpponentFunction,
-    as_opponent,
-    choose_reply,
-    import_library,
-    random_opponent,
-)
+from ppo_mask.adapters._shared import import_library
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState, calls_host
 from ppo_mask.envs import AbstractEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action, ActionLike, Actions
 from ppo_mask.envs.drawing import Picture
+from ppo_mask.games import Opponent, random_opponent
+from ppo_mask.games._opponents import OpponentFunction, as_opponent, choose_reply
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
-
-__all__ = ["Opponent", "PettingZooEnv", "random_opponent"]
+from ppo_mask.networks._model import is_recurrent
 
 
 @final
@@ -153,6 +147,11 @@ class PettingZooEnv(AbstractEnv[HostState]):
         step of each reply replaces ``last``. If ``cut``, the game is truncated at the agent's turn,
         and a new game begins.
         """
+        if isinstance(self.opponent, Model) and is_recurrent(self.opponent):
+            raise ValueError(
+                "a recurrent network cannot be the opponent in PettingZoo, where nobody keeps its "
+                "hidden state; a ppo_mask.games.Seat does"
+            )
 
         def goes_on(carry: Any) -> Bool[Array, ""]:
             _, _, following, ended = carry
@@ -164,7 +163,8 @@ class PettingZooEnv(AbstractEnv[HostState]):
             is_reply, mask = following.observation[OTHERS_TURN], following.action_mask
             seen = self._show(following.observation)
             # Only a move can truncate a game, so a game to be truncated gets one more move.
-            reply = choose_reply(self.opponent, seen, mask, reply_key)
+            seat = jnp.int32(0)  # A function, or a network without a hidden state.
+            reply, _ = choose_reply(self.opponent, seen, mask, (), seat, reply_key)
             action = jnp.where(is_reply, reply, jnp.argmax(mask))
             action = jnp.where(goes_on(carry), action, IDLE)  # Under vmap, other games may go on.
             now, following = self._moves.step_and_reset(

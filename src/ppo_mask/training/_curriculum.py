@@ -133,8 +133,9 @@ class SelfPlay(AbstractCurriculum):
 
     Example:
         >>> import ppo_mask as pm
-        >>> from ppo_mask.adapters.pgx import PgxEnv, random_opponent
-        >>> env = PgxEnv("tic_tac_toe", random_opponent)
+        >>> from ppo_mask.adapters.pgx import PgxGame
+        >>> from ppo_mask.games import Seat, random_opponent
+        >>> env = Seat(PgxGame("tic_tac_toe"), random_opponent)
         >>> curriculum = pm.training.SelfPlay(lambda env: env.opponent, every=5)
         >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8), curriculum=curriculum)
     """

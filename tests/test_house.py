@@ -16,7 +16,7 @@ from source import ROOT, SOURCE, imports
 GROUND = {"jax_tools", "errors"}
 ENVS = {"envs", "devices"} | GROUND
 MODELS = {"networks"} | ENVS
-ALGORITHMS = {"acting", "checkpoints"} | MODELS
+ALGORITHMS = {"acting", "checkpoints", "games"} | MODELS
 GAME = {"rules", "actions", "observation", "env"}
 LAYERS = {
     "ppo_mask": {

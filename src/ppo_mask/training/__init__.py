@@ -21,6 +21,7 @@ from ._minibatches import check_minibatches, gather_rows, rows_per_env, shuffle_
 from ._rules import Rules, static_setting, traced_setting
 from ._seeds import PerSeed, select_seed
 from ._state import TrainState
+from ._tournament import Tournament, play_each
 from ._trainer import Trainer, TrainingError
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Run",
     "Schedule",
     "SelfPlay",
+    "Tournament",
     "TrainState",
     "Trainer",
     "TrainingError",
@@ -53,6 +55,7 @@ __all__ = [
     "lower_chunk",
     "make_batch",
     "mean_over_steps",
+    "play_each",
     "rows_per_env",
     "select_seed",
     "shuffle_rows",

@@ -34,7 +34,7 @@ _MOST_ENVS, _MOST_HOST_ENVS = 256, 8
 _CHUNK, _HOST_CHUNK = 256, 16
 
 
-_NORMAL_95 = 1.96
+NORMAL_95 = 1.96
 
 
 class Estimate(NamedTuple):
@@ -54,13 +54,13 @@ def estimate(values: np.ndarray) -> Estimate:
     """
     mean, number = float(values.mean()), len(values)
     if values.dtype == bool:
-        z2 = _NORMAL_95**2
+        z2 = NORMAL_95**2
         middle = (mean + z2 / (2 * number)) / (1 + z2 / number)
         spread = mean * (1 - mean) / number + z2 / (4 * number**2)
-        half = _NORMAL_95 * math.sqrt(spread) / (1 + z2 / number)
+        half = NORMAL_95 * math.sqrt(spread) / (1 + z2 / number)
         return Estimate(mean, max(0.0, middle - half), min(1.0, middle + half))
     spread = float(values.std(ddof=1)) if number > 1 else math.inf
-    half = _NORMAL_95 * spread / math.sqrt(number)
+    half = NORMAL_95 * spread / math.sqrt(number)
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -7,12 +7,13 @@ from typing import Any
 import jax
 
 from ppo_mask.errors import RunError
+from ppo_mask.games import Seat
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun
 from ppo_mask.runner.commands._options import add_command, columns, number, tell, to_json
 from ppo_mask.runner.commands._players import add_players, load_players
-from ppo_mask.training import Estimate, EvaluationResult, evaluate
+from ppo_mask.training import Estimate, EvaluationResult, evaluate, play_each
 
 
 def add_evaluate(
@@ -42,10 +43,17 @@ def add_evaluate(
     parser.add_argument(
         "--episodes", type=number(1), default=episodes, metavar="N", help=f"(default: {episodes})"
     )
+    parser.add_argument(
+        "--tournament",
+        action="store_true",
+        help="play the policies against each other, where the environment is a seat in a game",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
+    if options.tournament:
+        return _tournament(options, load_players(options, task, defaults))
     results: list[tuple[str, EvaluationResult]] = []
     printed: list[dict[str, Any]] = []
     for run in load_players(options, task, defaults):
@@ -65,6 +73,33 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
             }
         )
     print(to_json(printed) if options.json else _table(results))
+    return 0
+
+
+def _tournament(options: argparse.Namespace, runs: Sequence[TrainedRun[Any]]) -> int:
+    env, names = runs[0].env, [run.name for run in runs]
+    if not isinstance(env, Seat):
+        raise RunError("--tournament is for an environment that is a ppo_mask.games.Seat")
+    if len(set(names)) < len(names):
+        raise RunError("--tournament needs policies of different names")
+    tell(f"{options.episodes:,} games of each pair of {', '.join(names)} ...")
+    players = {run.name: run.policy for run in runs}
+    key, max_steps = jax.random.key(options.seed), options.max_steps
+    try:
+        found = play_each(players, env.game, key, options.episodes, max_steps=max_steps)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    if options.json:
+        points = {f"{a} / {b}": found.points(a, b)._asdict() for a, b in found.outcomes}
+        elo = {name: rating._asdict() for name, rating in found.elo.items()}
+        print(to_json({"points": points, "elo": elo}))
+        return 0
+    rows = [["points of / against", *names, "Elo"]]
+    for name in names:
+        cells = ["" if name == x else _interval(found.points(name, x), True) for x in names]
+        elo = found.elo[name]
+        rows.append([name, *cells, f"{elo.mean:.0f} [{elo.low:.0f}, {elo.high:.0f}]"])
+    print(f"{columns(rows)}\n\nA draw is half a point. In brackets: 95% intervals.")
     return 0
 
 

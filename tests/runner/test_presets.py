@@ -39,14 +39,15 @@ def test_flags_win_over_a_file_and_a_file_over_a_preset(presets, tmp_path):
 
 def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys):
     batch = "num_steps: 8\nlr: 1e-3\naccelerator: {num_envs: 64, num_steps: 4}\n"
-    (presets / "both.yaml").write_text(batch)
+    both = presets / "both.yaml"
+    both.write_text(batch)
 
     def chosen(*flags: str):
         found = ppo(presets, "--preset=both", *flags)
         return found.num_envs, found.num_steps, found.learning_rate
 
-    on_cpu = (DEFAULTS.algorithm.num_envs, 8, 1e-3)
-    assert chosen() == on_cpu
+    default = DEFAULTS.algorithm.num_envs, DEFAULTS.algorithm.num_steps
+    assert chosen() == (default[0], 8, 1e-3)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "device_count", lambda: 4)
     assert chosen() == (256, 4, 1e-3)
@@ -58,7 +59,8 @@ def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys
     assert chosen("--num-envs=32") == (32, 4, 1e-3)
     assert capsys.readouterr().out == f"note: for 4 x {kind} the preset sets --num-steps 4\n"
     assert chosen("--num-seeds=2")[0] == 64
-    assert chosen("--auto-tune") == on_cpu
+    both.write_text("lr: 1e-3\naccelerator: {num_envs: 64, num_steps: 4}\n")
+    assert chosen("--auto-tune") == (*default, 1e-3)
 
 
 def test_a_resumed_run_keeps_its_batch_on_an_accelerator(presets, tmp_path, monkeypatch):

@@ -104,6 +104,18 @@ def test_a_run_of_a_preset_resumes_with_it_and_without(presets, tmp_path):
         make_plan(DEFAULTS, [f"--resume={tmp_path}/a", "--preset=slow"], "", presets=presets)
 
 
+@pytest.mark.parametrize(
+    ("backend", "name", "sizes"),
+    [("gpu", "fast", (4096, 8)), ("cpu", "fast", (256, 128)), ("cpu", "champion", (512, 128))],
+)
+def test_the_batch_of_a_preset_of_the_game(backend, name, sizes, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    words, game = [f"--preset={name}"], GAME_TASK.offer(GAME)
+    found = make_plan(game, words, "", presets=GAME_TASK.presets).config.algorithm
+    assert (found.num_envs, found.num_steps) == sizes
+
+
 def test_presets_of_the_game_load():
     assert GAME_TASK.presets is not None
     names = sorted(path.stem for path in GAME_TASK.presets.glob("*.yaml"))

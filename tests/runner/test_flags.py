@@ -113,6 +113,7 @@ REFUSED = {
     "--profile 7": "--profile must be one of the updates to come, 1 to 6, got 7",
     "--resume {dir}/taken --total-timesteps 999 --profile 2": "to come, 3 to 32, got 2",
     "--auto-tune --num-envs 8": "--auto-tune chooses --num-envs: give one of the two",
+    "--auto-tune --num-steps 8": "--auto-tune chooses --num-steps: give one of the two",
     "--auto-tune --update-epochs 2": "--auto-tune chooses --update-epochs: give one of the two",
     # What is about one run.
     "--num-seeds 2 --resume latest": "--num-seeds does not go with --resume, which is about one",
@@ -288,6 +289,37 @@ def test_flags_win_over_a_file_and_a_file_over_defaults(tmp_path: Path, text: st
     config = make_plan(DEFAULTS, ["--config", str(file), "--num-envs", "16"], "").config
     assert (config.algorithm.learning_rate, config.algorithm.num_envs) == (1e-3, 16)
     assert config.algorithm.num_steps == DEFAULTS.algorithm.num_steps
+
+
+@pytest.mark.parametrize(
+    ("words", "num_steps"),
+    [
+        ("", 128),
+        ("--num-envs 256", 128),
+        ("--num-envs 257", 64),
+        ("--num-envs 1000", 32),
+        ("--num-envs 2048", 16),
+        ("--num-envs 8192", 4),
+        ("--num-envs 65536", 4),
+        ("--num-envs 2048 --num-steps 128", 128),
+        ("--config {file}", 32),
+        ("--config {file} --num-envs 2048", 16),
+        ("--config {file} --num-steps 8", 8),
+    ],
+)
+def test_many_environments_shorten_the_rollout_unless_its_length_is_given(
+    tmp_path: Path, words: str, num_steps: int
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("num_envs: 1024\n")
+    given = words.format(file=file).split()
+    program = dataclasses.replace(DEFAULTS, algorithm=PPO())
+    assert make_plan(program, given, "").config.algorithm.num_steps == num_steps
+
+
+def test_a_programs_own_batch_stays_as_large_as_it_is() -> None:
+    large = dataclasses.replace(DEFAULTS, algorithm=PPO(num_envs=2048, num_steps=64))
+    assert make_plan(large, [], "").config.algorithm.num_steps == 64
 
 
 def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -> None:

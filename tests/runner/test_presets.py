@@ -39,14 +39,15 @@ def test_flags_win_over_a_file_and_a_file_over_a_preset(presets, tmp_path):
 
 def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys):
     batch = "num_steps: 8\nlr: 1e-3\naccelerator: {num_envs: 64, num_steps: 4}\n"
-    (presets / "both.yaml").write_text(batch)
+    both = presets / "both.yaml"
+    both.write_text(batch)
 
     def chosen(*flags: str):
         found = ppo(presets, "--preset=both", *flags)
         return found.num_envs, found.num_steps, found.learning_rate
 
-    on_cpu = (DEFAULTS.algorithm.num_envs, 8, 1e-3)
-    assert chosen() == on_cpu
+    default = DEFAULTS.algorithm.num_envs, DEFAULTS.algorithm.num_steps
+    assert chosen() == (default[0], 8, 1e-3)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "device_count", lambda: 4)
     assert chosen() == (256, 4, 1e-3)
@@ -58,7 +59,8 @@ def test_on_an_accelerator_the_batch_is_the_devices(presets, monkeypatch, capsys
     assert chosen("--num-envs=32") == (32, 4, 1e-3)
     assert capsys.readouterr().out == f"note: for 4 x {kind} the preset sets --num-steps 4\n"
     assert chosen("--num-seeds=2")[0] == 64
-    assert chosen("--auto-tune") == on_cpu
+    both.write_text("lr: 1e-3\naccelerator: {num_envs: 64, num_steps: 4}\n")
+    assert chosen("--auto-tune") == (*default, 1e-3)
 
 
 def test_a_resumed_run_keeps_its_batch_on_an_accelerator(presets, tmp_path, monkeypatch):
@@ -100,6 +102,18 @@ def test_a_run_of_a_preset_resumes_with_it_and_without(presets, tmp_path):
     assert main(task, DEFAULTS, [f"--resume={tmp_path}/a", "--total-timesteps=192"]) == 0
     with pytest.raises(RunError, match="has num_envs 8, this run asks for 32"):
         make_plan(DEFAULTS, [f"--resume={tmp_path}/a", "--preset=slow"], "", presets=presets)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "sizes"),
+    [("gpu", "fast", (4096, 8)), ("cpu", "fast", (256, 128)), ("cpu", "champion", (512, 128))],
+)
+def test_the_batch_of_a_preset_of_the_game(backend, name, sizes, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    words, game = [f"--preset={name}"], GAME_TASK.offer(GAME)
+    found = make_plan(game, words, "", presets=GAME_TASK.presets).config.algorithm
+    assert (found.num_envs, found.num_steps) == sizes
 
 
 def test_presets_of_the_game_load():

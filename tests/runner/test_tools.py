@@ -20,7 +20,7 @@ from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import AbstractEnv, TimeStep
 from ppo_mask.networks import MLPActorCritic
 from ppo_mask.ppo import PPO
-from ppo_mask.runner import _main as program, _tune as tune, main
+from ppo_mask.runner import _main as program, _plan as plan, _tune as tune, main
 from ppo_mask.training import Trainer
 
 
@@ -127,8 +127,10 @@ def test_auto_tune_stores_what_it_chose(
 
     monkeypatch.setattr(tune, "_steps_per_second", measured)
     monkeypatch.setattr(program.cores, "best_count", lambda n, divides: asked.append(n) or 1)
+    monkeypatch.setattr(plan, "REFERENCE_BATCH", 16)  # Which 4 environments reach in 4 steps.
+    long = dataclasses.replace(DEFAULTS.algorithm, num_steps=8)
     command = ["--checkpoint-dir", str(tmp_path), "--run-name", "run", "--auto-tune"]
-    assert main(TASK, DEFAULTS, command) == 0
+    assert main(TASK, dataclasses.replace(DEFAULTS, algorithm=long), command) == 0
     output = capsys.readouterr().out
     assert "auto-tune: 4 environments: " in output
     assert "auto-tune: 8 environments: " in output

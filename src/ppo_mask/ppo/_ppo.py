@@ -160,7 +160,11 @@ class PPO(AbstractAlgorithm):
     num_envs: int = static_setting(
         256, "environments side by side; 2048 and more on an accelerator", at_least=1
     )
-    num_steps: int = static_setting(128, "steps of each environment per update", at_least=1)
+    num_steps: int = static_setting(
+        128,
+        "steps of each environment per update; by default fewer with a large --num-envs",
+        at_least=1,
+    )
     learning_rate: float | Float[Array, ""] | optax.Schedule = traced_setting(
         2.5e-4, "learning rate", at_least=0, alias="lr", schedule=True
     )

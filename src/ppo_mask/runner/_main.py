@@ -38,8 +38,8 @@ from ppo_mask.envs._host import host_env_in
 from ppo_mask.errors import RunError, describe_error, warn
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
-from ppo_mask.runner._plan import SHARED, Plan, make_plan
-from ppo_mask.runner._reader import absolute, as_run_error, merge
+from ppo_mask.runner._plan import SHARED, Plan, make_plan, with_num_envs
+from ppo_mask.runner._reader import absolute, as_run_error
 from ppo_mask.runner._schema import as_dict
 from ppo_mask.runner._settings import LoggingSettings, RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
@@ -363,10 +363,10 @@ def _tuned(
     model: Model,
     key: Key[Array, ""],
 ) -> RunConfig[Environment]:
-    """Sets ``num_envs`` to the fastest number of environments on these devices."""
+    """Sets the fastest number of environments on these devices, and the steps that go with it."""
 
     def sized(num_envs: int) -> RunConfig[Environment]:
-        return resolve(merge(config, {"num_envs": num_envs}))
+        return resolve(with_num_envs(config, num_envs))
 
     def trainer(num_envs: int) -> Trainer:
         scaled = sized(num_envs)

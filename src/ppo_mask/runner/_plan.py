@@ -28,6 +28,7 @@ from ppo_mask.devices.processes import (
     on_process_0,
 )
 from ppo_mask.errors import RunError, warn
+from ppo_mask.ppo._ppo import REFERENCE_BATCH
 from ppo_mask.runner._phases import phase_values
 from ppo_mask.runner._reader import check, merge, parse_flags, read_values, read_yaml
 from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
@@ -37,6 +38,8 @@ Environment = TypeVar("Environment")
 
 _ACCELERATOR = "accelerator"
 """The block of a preset that holds its settings for GPUs and TPUs."""
+
+_SHORTEST_ROLLOUT = 4
 
 SHARED = "several processes need a folder, or a bucket, that all of them can read"
 
@@ -139,6 +142,19 @@ def make_plan(
     return plan
 
 
+def with_num_envs(config: RunConfig[Environment], num_envs: int) -> RunConfig[Environment]:
+    """Sets the number of environments, and shortens the rollout of many environments.
+
+    The rollout is halved until a batch has at most :data:`~ppo_mask.ppo._ppo.REFERENCE_BATCH`
+    steps, but not below 4 steps: with the same number of environment steps, larger batches mean
+    fewer updates, and learn less.
+    """
+    num_steps = config.algorithm.num_steps
+    while num_envs * num_steps > REFERENCE_BATCH and num_steps >= 2 * _SHORTEST_ROLLOUT:
+        num_steps //= 2
+    return merge(config, {"num_envs": num_envs, "num_steps": num_steps})
+
+
 def read_stored(
     run_dir: RunDir, checkpoint: Checkpoint | None, config: RunConfig[Any]
 ) -> dict[str, Any]:
@@ -200,6 +216,8 @@ def _choose(
     place, resume = run.checkpoint_dir, run.resume
     if resume is None:
         merged = merge(defaults, given)
+        if "num_envs" in given and "num_steps" not in given:
+            merged = with_num_envs(merged, given["num_envs"])
         # To tune is to choose a size first; what depends on the size is then resolved.
         config = merged if run.auto_tune else resolve(merged)
         runs = open_runs(place)
@@ -260,7 +278,8 @@ def _check_run_settings(
     if run.auto_tune:
         chosen = settings(resolve(defaults))
         for name, each in settings(defaults).items():
-            if name in given and (name == "num_envs" or each.value != chosen[name].value):
+            is_size = name in ("num_envs", "num_steps")
+            if name in given and (is_size or each.value != chosen[name].value):
                 raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
     if run.resume is None and run.rewind:
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")

@@ -14,7 +14,7 @@ from ppo_mask.training._state import place_state
 from ppo_mask.training._trainer import run_chunk
 
 SIZES = tuple(2**k for k in range(6, 16))
-# A larger batch means fewer updates for the same steps, so a larger batch must be this much faster.
+# More environments mean shorter rollouts or fewer updates, so they must be this much faster.
 _WORTH_IT = 1.1
 _MEMORY_SHARE = 0.8
 _MEASURE_SECONDS = 1.0

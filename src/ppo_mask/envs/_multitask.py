@@ -52,7 +52,7 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         >>> env = pm.MultiTask([probes.ConstantValue(), probes.MaskedLocks(keys=2)], weights)
         >>> state, timestep = env.reset(jax.random.key(0))
         >>> print(timestep.info["task"], timestep.observation["task"], env.num_actions)
-        1 [0. 1.] 32
+        1 [0. 1.] 4
     """
 
     envs: Sequence[AbstractEnv[Any]] = eqx.field(converter=lambda envs: tuple(envs))

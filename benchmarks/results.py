@@ -115,7 +115,8 @@ def run(row: Row) -> Result:
 def evaluate(row: Row, path: Path) -> float:
     """Returns the mean return of fresh episodes, with actions sampled from the policy."""
     flags = ["--json", "--seed", "1000", "--episodes", str(EPISODES)]
-    return json.loads(_call([*_play(row, "evaluate", path), *flags]))["eval/mean_episode_return"]
+    (found,) = json.loads(_call([*_play(row, "evaluate", path), *flags]))
+    return found["eval/mean_episode_return"]
 
 
 def take_picture(row: Row, path: Path) -> None:

@@ -51,8 +51,8 @@ class Magnet(pm.AbstractAlgorithm):
     final_lr: float = traced_setting(0.0, "learning rate at the end of the run", at_least=0)
     gamma: float = traced_setting(1.0, "discount per step", at_least=0, at_most=1)
     gae_lambda: float = traced_setting(0.95, "decay of the trace", at_least=0, at_most=1)
-    ent_coef: float = traced_setting(0.05, "weight of the entropy bonus", at_least=0)
-    magnet_coef: float = traced_setting(0.05, "weight of the pull to the magnet", at_least=0)
+    ent_coef: float = traced_setting(0.0, "weight of the entropy bonus", at_least=0)
+    magnet_coef: float = traced_setting(0.2, "weight of the pull to the magnet", at_least=0)
     refresh: int = static_setting(20, "updates between two copies of the policy", at_least=1)
 
     @property

@@ -1,5 +1,6 @@
 """Poker's rules and exploitability, by the whole tree of OpenSpiel's games."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -46,3 +47,14 @@ class Equilibrium(pm.AbstractActorCritic):
 @pytest.mark.slow
 def test_nobody_exploits_the_equilibrium():
     assert exploitability("kuhn_poker")(Equilibrium()) < 1e-6
+
+
+@pytest.mark.optimized
+def test_a_magnet_leads_to_a_policy_that_is_hard_to_exploit():
+    program = load("examples/magnet.py")
+    env = program.make_env(program.Settings())
+    trainer = pm.Trainer(env, program.Magnet(), curriculum=program.TASK.curriculum(None))
+    model = pm.network_for(env, "mlp", hidden_dim=64, key=jax.random.key(0))
+    state = trainer.train(trainer.init(model, jax.random.key(1)), 1_000_000)
+    # Seeds 0 to 2 reach 0.10 to 0.17 here; the uniform policy has 0.458.
+    assert exploitability("kuhn_poker")(state.model) < 0.25

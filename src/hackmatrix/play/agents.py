@@ -10,7 +10,7 @@ from ppo_mask.networks import Model
 from ppo_mask.runner import TrainedRun, load_run
 
 NETWORKS = (PlayerCentered, BoardReader, BoardNetwork, FlatReader)
-"""The game's classes that a model may consist of, for :func:`load_policy`."""
+"""The game's classes that a model may consist of, for :func:`ppo_mask.checkpoints.load_policy`."""
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ def test_one_policy_plays_several_tasks_and_the_log_has_the_return_of_each():
     assert two["return/MountainCar-v0"] == -200
     more = returns("--resume=a", "--total-timesteps=24_576")
     assert more.keys() == two.keys()
+    assert run(TASKS, "evaluate", "a", "--episodes=8", "--max-steps=20") == 0
 
 
 @pytest.mark.slow

@@ -73,7 +73,14 @@ def test_policies_are_evaluated_side_by_side(runs, tmp_path, capsys):
         corridor.TASK,
         policies={"right": ToTheRight()},
         play_env=lambda settings, model: corridor.Corridor(settings.length + 1),
-        evaluate_metrics={"stats/left": pm.Metric(lambda action, info: action == 0)},
+        evaluate_metrics={
+            "stats/left": pm.Metric(lambda action, info: action == 0),
+            "stats/cut": pm.Metric(
+                lambda action, info: info["episode_length"],
+                over="episodes",
+                where=lambda info: ~info["arrived"],
+            ),
+        },
     )
     words = ["evaluate", "--episodes=20", "--max-steps=40", "--policy", "random", "right", "right"]
     assert main(task, corridor.DEFAULTS, words) == 0
@@ -89,6 +96,8 @@ def test_policies_are_evaluated_side_by_side(runs, tmp_path, capsys):
     assert cells["stats/left"][1] == "0"
     assert cells["stats/furthest"][1:] == ["6", "6"]
     assert cells["cut off"][1:] == ["0", "0"]
+    # Random play may have been cut off; who always goes right arrives.
+    assert cells["stats/cut"][1:] == ["-", "-"]
 
     assert main(task, corridor.DEFAULTS, ["watch", "--policy", "random", "--max-steps=1"]) == 0
     assert "value" not in capsys.readouterr().out

@@ -85,6 +85,28 @@ def test_every_episode_counts_once_without_a_bias_to_short_ones(episodes, envs):
     np.testing.assert_array_equal(result.episode_metrics["stats/long"], length == 21)
 
 
+def test_a_metric_counts_its_own_episodes_alone():
+    metrics = {
+        "return of long": pm.Metric(
+            lambda action, info: info["episode_return"] + info["episode_length"],
+            over="episodes",
+            where=lambda info: info["length"] == 21,
+        ),
+        "of none": pm.Metric(
+            lambda action, info: True, over="episodes", where=lambda info: info["length"] == 2
+        ),
+    }
+    result = play(40, num_envs=8, metrics=metrics)
+    long = int((result.final_info["length"] == 21).sum())
+    assert 0 < long < 40
+    assert result.episode_metrics["return of long"].tolist() == long * [42]
+    assert result.values["eval/return of long"] == 42
+    assert result.estimates["return of long"] == (42, 42, 42)
+    assert len(result.episode_metrics["of none"]) == 0
+    assert "of none" not in result.estimates
+    assert "eval/of none" not in result.values
+
+
 def test_intervals():
     values = np.array([1.0, 2.0, 3.0, 4.0])
     half = 1.96 * values.std(ddof=1) / 2

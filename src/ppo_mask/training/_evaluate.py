@@ -23,7 +23,7 @@ from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools._trees import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._health import all_finite, describe_empty_mask, describe_not_finite
-from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize
+from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize, with_episode
 from ppo_mask.training._mistakes import Env, explained
 from ppo_mask.training._names import check_metric_names
 from ppo_mask.training._rules import MAX_COUNT
@@ -73,7 +73,8 @@ class EvaluationResult:
         episode_length: steps of each episode.
         truncated: whether the environment, or ``max_steps``, truncated the episode.
         final_info: the info of each episode's last step.
-        episode_metrics: the custom metrics of each episode that are means over episodes, by name.
+        episode_metrics: the custom metrics that are means over episodes, by name: a number for each
+            episode that the metric counts.
         values: metrics by name, as in a log line, all under ``eval/``: ``mean_episode_return``,
             ``mean_reward`` (per step), …, and custom metrics.
     """
@@ -113,9 +114,13 @@ class EvaluationResult:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Mean and 95% interval of ``return``, ``length``, and each of ``episode_metrics``."""
+        """Mean and 95% interval of ``return``, ``length``, and each of ``episode_metrics``.
+
+        A metric that counts no episode is left out.
+        """
         own = {"return": self.episode_return, "length": self.episode_length}
-        return {name: estimate(values) for name, values in (own | self.episode_metrics).items()}
+        found = (own | self.episode_metrics).items()
+        return {name: estimate(values) for name, values in found if len(values)}
 
 
 def evaluate(
@@ -202,13 +207,14 @@ def evaluate(
             f"an evaluation has at most {MAX_COUNT:,} steps, and this one took {steps:,}: play "
             "fewer episodes at a time"
         )
-    values = summarize(totals)
+    values, own = summarize(totals), record.metrics  # JAX has sorted the names.
+    of_episode = {name: own[name][0][own[name][1]] for name in metrics if name in own}
     return EvaluationResult(
         record.episode_return,
         record.episode_length,
         record.truncated,
         record.final_info,
-        {name: record.metrics[name] for name in metrics if name in record.metrics},
+        of_episode,
         {name if name.startswith("eval/") else f"eval/{name}": x for name, x in values.items()},
     )
 
@@ -218,7 +224,7 @@ class _Record(eqx.Module):
     episode_length: Int[Array, " episodes"]
     truncated: Bool[Array, " episodes"]
     final_info: dict[str, Array]
-    metrics: dict[str, Array]
+    metrics: dict[str, tuple[Array, Array]]
     allowed: Bool[Array, ""]
     finite: Bool[Array, ""]
 
@@ -233,11 +239,19 @@ class _Playing(eqx.Module):
 
 
 def _of_episode(
-    metrics: Mapping[str, Metric], action: Action, info: dict[str, Array]
-) -> dict[str, Array]:
-    """Computes the metrics that are means over episodes from an episode's last step."""
+    metrics: Mapping[str, Metric], action: Action, info: dict[str, Array], *so_far: Array
+) -> dict[str, tuple[Array, Array]]:
+    """Computes the metrics that are means over episodes from an episode's last step.
+
+    Returns:
+        For each metric, its value, and whether the episode counts.
+    """
+    info = with_episode(info, *so_far)
     return {
-        name: jnp.asarray(metric.value(action, info))
+        name: (
+            jnp.asarray(metric.value(action, info)),
+            jnp.asarray(metric.where is None or metric.where(info)).astype(bool),
+        )
         for name, metric in metrics.items()
         if (metric.over, metric.reduce) == ("episodes", "mean")
     }
@@ -255,7 +269,8 @@ def _begin(
     rollout = start_rollout(vector_env, model, reset_key)
     info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
     action = jax.ShapeDtypeStruct(Actions.of(vector_env.num_actions).shape, jnp.int32)
-    of_episode = jax.eval_shape(partial(_of_episode, metrics), action, info)
+    so_far = [jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.float32, jnp.int32)]
+    of_episode = jax.eval_shape(partial(_of_episode, metrics), action, info, *so_far)
     record = _Record(
         jnp.zeros(num_episodes, jnp.float32),
         jnp.zeros(num_episodes, jnp.int32),
@@ -302,6 +317,8 @@ def _play(
 
         # Extra episodes have no row in the record; mode="drop" drops their results.
         row = jnp.where(timestep.ended, playing.episode, num_episodes)
+        so_far = timestep.episode_return, timestep.episode_length
+        of_episode = jax.vmap(partial(_of_episode, metrics))(action, timestep.info, *so_far)
 
         def note(old: Array, new: Array) -> Array:
             return old.at[row].set(new, mode="drop")
@@ -312,9 +329,7 @@ def _play(
             note(old.episode_length, timestep.episode_length),
             note(old.truncated, timestep.truncated),
             jax.tree.map(note, old.final_info, timestep.info),
-            jax.tree.map(
-                note, old.metrics, jax.vmap(partial(_of_episode, metrics))(action, timestep.info)
-            ),
+            jax.tree.map(note, old.metrics, of_episode),
             old.allowed & Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all(),
             # Observations are seen in what the network makes of them.
             old.finite & all_finite((log_prob, timestep.episode_return)),

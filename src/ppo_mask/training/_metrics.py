@@ -136,6 +136,11 @@ def _count(name: str, metric: Metric) -> str:
     return metric.over if metric.where is None else f"where {name}"
 
 
+def with_episode(info: Mapping[str, Any], return_: Any, length: Any) -> dict[str, Any]:
+    """Adds to a step's info what a metric may know of the episode: its return and length so far."""
+    return {"episode_return": return_, "episode_length": length, **info}
+
+
 def _empty(layout: Layout, *runs: int) -> Sums:
     def full(size: int, value: float, dtype: Any) -> Array:
         # By NumPy, which compiles nothing.
@@ -175,8 +180,8 @@ def add_steps(
     """
     layout, ended = sums.layout, result.ended & counted
     where = {"steps": counted, "episodes": ended}
-    so_far = {"episode_return": result.episode_return, "episode_length": result.episode_length}
-    info = {**so_far, **result.info}
+    so_far = result.episode_return, result.episode_length
+    info = with_episode(result.info, *so_far)
     # Not reshaped to one axis: the environments' axis is split over devices.
     axes = tuple(range(1, counted.ndim + 1))
 
@@ -185,7 +190,7 @@ def add_steps(
             function = jax.vmap(function)
         return function(*args)
 
-    own = (result.reward, *so_far.values())
+    own = (result.reward, *so_far)
     values = dict(zip([name for name, _ in layout.totals], own, strict=False))
     values |= {name: of_batch(x.value, action, info) for name, x in metrics.items()}
     values |= dict(more or {})

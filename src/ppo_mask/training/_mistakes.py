@@ -18,7 +18,7 @@ from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import RunError, reason_of, short_tracebacks
 from ppo_mask.jax_tools._trees import describe_shapes
 from ppo_mask.networks import MaskedCategorical, MaskedMultiCategorical, Model, static_fields
-from ppo_mask.training._metrics import Metric
+from ppo_mask.training._metrics import Metric, with_episode
 
 if TYPE_CHECKING:
     Env: TypeAlias = AbstractEnv[Any]
@@ -112,7 +112,7 @@ def _refuse_model(model: Model, why: str, error: Exception | None = None) -> NoR
 
 def _check_metric(name: str, metric: Metric, shapes: Shapes, num_actions: NumActions) -> None:
     number, count = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-    info = {"episode_return": number, "episode_length": count, **shapes.timestep.info}
+    info = with_episode(shapes.timestep.info, number, count)
     try:
         action = jax.ShapeDtypeStruct(Actions.of(num_actions).shape, jnp.int32)
         given = [jax.eval_shape(metric.value, action, info)]

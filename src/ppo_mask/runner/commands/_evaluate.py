@@ -1,7 +1,7 @@
 """``evaluate``: how well policies play, side by side."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -123,23 +123,21 @@ def _evaluate(
 def _table(named: Sequence[tuple[str, EvaluationResult]]) -> str:
     """Formats results as text, with a column for each policy's name."""
     names, results = zip(*named, strict=True)
-    first = results[0]
+    of_episodes, estimates = results[0].episode_metrics, [x.estimates for x in results]
 
-    def row(name: str, cell: Callable[[EvaluationResult], str]) -> list[str]:
-        return [name, *map(cell, results)]
+    def row(name: str, is_share: bool = False) -> list[str]:
+        return [name, *(_interval(x[name], is_share) if name in x else "-" for x in estimates)]
 
-    rows = [["", *names]]
-    for name, values in {"return": first.episode_return, **first.episode_metrics}.items():
-        is_share = values.dtype == bool
-        rows.append(row(name, lambda x, name=name, y=is_share: _interval(x.estimates[name], y)))
-    rows.append(row("length", lambda x: _interval(x.estimates["length"], False)))
-    rows.append(row("cut off", lambda x: f"{int(x.truncated.sum()):,}"))
+    rows = [["", *names], row("return")]
+    rows += [row(name, values.dtype == bool) for name, values in of_episodes.items()]
+    rows.append(row("length"))
+    rows.append(["cut off", *(f"{int(x.truncated.sum()):,}" for x in results)])
     rows.append([])
-    for name in first.values:
-        label = name.removeprefix("eval/")
-        is_above = label in first.episode_metrics or label.startswith(("mean_episode", "num_"))
-        if not is_above and any(x.values[name] for x in results):
-            rows.append(row(label, lambda x, name=name: f"{x.values[name]:.4g}"))
+    for name in dict.fromkeys(name for x in results for name in x.values):
+        label, values = name.removeprefix("eval/"), [x.values.get(name) for x in results]
+        is_above = label in of_episodes or label.startswith(("mean_episode", "num_"))
+        if not is_above and any(values):
+            rows.append([label, *("-" if x is None else f"{x:.4g}" for x in values)])
     said = "Means and, in brackets, their 95% intervals. What is 0 for all is left out."
     return f"{columns(rows)}\n\n{said}"
 

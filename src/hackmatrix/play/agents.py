@@ -32,8 +32,8 @@ class Agent:
 
 def agent_of(run: TrainedRun[GameSettings], *, sample: bool = False) -> Agent:
     """A loaded policy as an agent; a scripted policy always samples."""
-    greedy = not sample and run.run_dir is not None
-    return Agent(run.name, run.policy.model, greedy, cast(HackMatrix, run.env))
+    env = cast(HackMatrix, run.env)
+    return Agent(run.name, run.policy.model, run.plays_greedily(sample), env)
 
 
 def load_agent(place: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:

@@ -14,7 +14,6 @@ from ppo_mask.envs import ArrayInfo
 from ppo_mask.envs.drawing import Svg
 from ppo_mask.games import AbstractGame, Turn
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.jax_tools._trees import strong_types
 
 
 @final
@@ -78,7 +77,6 @@ class PgxGame(AbstractGame[ArrayTree]):
         return Svg(state_of_pgx.to_svg())
 
     def _turn(self, state: Any) -> tuple[ArrayTree, Turn]:
-        state = strong_types(state)
         ends = state.terminated, state.truncated
         turn = Turn(state.current_player, state.legal_action_mask, state.rewards, *ends)
         return state, turn

@@ -113,7 +113,7 @@ class WandB(Callback):
         self._row: dict[str, float] = {}
         self._row_step = 0
         self._in_good_order = False
-        self._sent = set[int]()
+        self._newest: int | None = None
 
     def on_start(self, run: Run, state: TrainState) -> None:
         """See :class:`Callback`.
@@ -205,20 +205,21 @@ class WandB(Callback):
 
     def _send_checkpoints(self) -> None:
         """Sends the newest and the best checkpoint, unless W&B has them."""
-        best = self._run_dir.best()
-        steps = {*self._run_dir.steps()[-1:], *([] if best is None else [best.step])}
-        if not self._artifact or steps == self._sent:
+        newest = max(self._run_dir.steps(), default=None) if self._artifact else None
+        if newest is None or newest == self._newest:
             return
+        best = self._run_dir.best()  # Reads all descriptions, and only a new checkpoint changes it.
+        steps = {newest, *([] if best is None else [best.step])}
         artifact = self._wandb.Artifact(f"checkpoint-{self._run.id}", type="model")
         for path in (self._run_dir.checkpoint(step).path for step in steps):
             artifact.add_dir(str(path), name=f"{path.parent.name}/{path.name}")
         for file in (self._run_dir.config, self._run_dir.metrics, self._run_dir.path / _ID):
             artifact.add_file(str(file))
-        if self._sent and not self._run.offline:
+        if self._newest is not None and not self._run.offline:
             name = f"{self._run.entity}/{self._run.project}/{artifact.name}"
             with suppress(self._wandb.Error, OSError):  # The next checkpoint is the next try.
                 for version in self._wandb.Api().artifacts("model", name):
                     if not version.aliases:  # The newest has W&B's own, "latest".
                         version.delete()
         self._run.log_artifact(artifact)
-        self._sent = steps
+        self._newest = newest

@@ -37,6 +37,7 @@ class RunDir:
         mirror: the copy in a bucket, or None.
         config: the file of the settings, with all defaults filled in.
         metrics: the log as JSON lines.
+        text_log: the log as the console showed it.
         tensorboard: the folder of TensorBoard's event files.
         profile: the folder of the profiler's traces.
 
@@ -59,6 +60,7 @@ class RunDir:
         self.path = Path(path).absolute()
         self.mirror = mirror
         self.config, self.metrics = self.path / CONFIG, self.path / "metrics.jsonl"
+        self.text_log = self.path / "log.txt"
         self.tensorboard, self.profile = self.path / "tensorboard", self.path / "profile"
         self._keep = int(keep)
         self._read: dict[int, Checkpoint] = {}
@@ -214,7 +216,7 @@ class RunDir:
         try:
             shutil.rmtree(scratch, ignore_errors=True)
             (fresh.path / CHECKPOINTS).mkdir(parents=True)
-            for file in filter(Path.exists, (self.config, self.metrics, self.path / "log.txt")):
+            for file in filter(Path.exists, (self.config, self.metrics, self.text_log)):
                 shutil.copy2(file, fresh.path)
             for each in self.steps():
                 if each <= step:

@@ -38,6 +38,10 @@ class Turn(eqx.Module):
         """Whether the game is over, at least for this player, other than by being cut off."""
         return self.terminated if self.out is None else self.terminated | self.out[player]
 
+    def is_over_for(self, player: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether the game is over, at least for this player, or was cut off."""
+        return self.terminated_for(player) | self.truncated
+
 
 class AbstractGame(eqx.Module, Generic[State]):
     """A game of players who move in turn: pure, jit-able and vmap-able.

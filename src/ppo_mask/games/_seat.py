@@ -121,7 +121,7 @@ class Seat(AbstractEnv[Match]):
 
         def is_over(carry: Any) -> Bool[Array, ""]:
             _, match, turn = carry
-            return turn.terminated_for(match.agent) | turn.truncated
+            return turn.is_over_for(match.agent)
 
         nothing, unset = zeros_from_shapes(jax.eval_shape(self._deal, key))
         # Marked as over, so that the loop deals the first game too.
@@ -177,7 +177,7 @@ class Seat(AbstractEnv[Match]):
 
         def goes_on(carry: Any) -> Bool[Array, ""]:
             turn = carry[-1]
-            return (turn.player != agent) & ~turn.terminated_for(agent) & ~turn.truncated
+            return (turn.player != agent) & ~turn.is_over_for(agent)
 
         def move(carry: Any) -> Any:
             key, game, score, hidden, turn = carry

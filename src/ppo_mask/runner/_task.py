@@ -137,6 +137,16 @@ class Task(Generic[Environment]):
         """The names of the program's own policies."""
         return (RANDOM, *self.policies)
 
+    def weights_of(self, place: str) -> str | None:
+        """Finds a policy by one of these names, or by another place.
+
+        Returns:
+            Where the policy's weights are; None for a policy of the program without weights.
+        """
+        found = self.policies.get(place, place)
+        has_weights = isinstance(found, str | Path) and place != RANDOM
+        return str(found) if has_weights else None
+
     @property
     def _makers(self) -> Mapping[str, MakeModel]:
         one = {_UNNAMED: self.make_model}
@@ -237,7 +247,7 @@ def with_initial_policy(
         return make_model
     key = jax.random.key(0)
     like = eqx.filter_eval_shape(lambda: init(make_model(key), key)).model
-    if not isinstance(place := task.policies.get(name, name), (str, Path)) or name == RANDOM:
+    if (place := task.weights_of(name)) is None:
         raise RunError(f"--initial-policy: the policy {name} has no weights to begin with")
     loaded = load_weights(place, like)
     return lambda key: loaded

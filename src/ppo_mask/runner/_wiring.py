@@ -69,7 +69,7 @@ def callbacks_for(
     callbacks.append(Saver(run_dir, description, *every))
     if not is_process_0():
         return callbacks
-    table = ConsoleLog(task.console_columns, path=run_dir.path / "log.txt")
+    table = ConsoleLog(task.console_columns, path=run_dir.text_log)
     logs: list[Callback] = [table, HealthChecks()]
     if config.run.num_seeds > 1:
         seed = config.run.seed

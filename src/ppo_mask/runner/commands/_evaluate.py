@@ -54,26 +54,24 @@ def add_evaluate(
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
     if options.tournament:
         return _tournament(options, load_players(options, task, defaults))
-    results: list[tuple[str, EvaluationResult]] = []
-    printed: list[dict[str, Any]] = []
+    results: list[tuple[TrainedRun[Any], EvaluationResult]] = []
     for run in load_players(options, task, defaults):
         tell(f"{options.episodes:,} episodes by {run.name} ...")
-        result = _evaluate(run, options, task)
-        results.append((run.name, result))
-        estimates = {name: x._asdict() for name, x in result.estimates.items()}
-        printed.append(
-            {
-                "name": run.name,
-                "run": run.run_dir and str(run.run_dir.path),
-                "update": run.update,
-                "episodes": options.episodes,
-                "cut_off": int(result.truncated.sum()),
-                "estimates": estimates,
-                **result.values,
-            }
-        )
-    print(to_json(printed) if options.json else _table(results))
+        results.append((run, _evaluate(run, options, task)))
+    print(to_json([_facts(*each) for each in results]) if options.json else _table(results))
     return 0
+
+
+def _facts(run: TrainedRun[Any], result: EvaluationResult) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "run": run.run_dir and str(run.run_dir.path),
+        "update": run.update,
+        "episodes": len(result.episode_return),
+        "cut_off": int(result.truncated.sum()),
+        "estimates": {name: x._asdict() for name, x in result.estimates.items()},
+        **result.values,
+    }
 
 
 def _tournament(options: argparse.Namespace, runs: Sequence[TrainedRun[Any]]) -> int:
@@ -112,7 +110,7 @@ def _evaluate(
             run.env,
             jax.random.key(options.seed),
             options.episodes,
-            greedy=not options.sample and run.run_dir is not None,
+            greedy=run.plays_greedily(options.sample),
             max_steps=options.max_steps,
             metrics={**task.metrics, **task.evaluate_metrics},
         )
@@ -120,15 +118,15 @@ def _evaluate(
         raise RunError(str(error)) from error
 
 
-def _table(named: Sequence[tuple[str, EvaluationResult]]) -> str:
-    """Formats results as text, with a column for each policy's name."""
-    names, results = zip(*named, strict=True)
+def _table(found: Sequence[tuple[TrainedRun[Any], EvaluationResult]]) -> str:
+    """Formats results as text, with a column for each policy."""
+    runs, results = zip(*found, strict=True)
     of_episodes, estimates = results[0].episode_metrics, [x.estimates for x in results]
 
     def row(name: str, is_share: bool = False) -> list[str]:
         return [name, *(_interval(x[name], is_share) if name in x else "-" for x in estimates)]
 
-    rows = [["", *names], row("return")]
+    rows = [["", *(run.name for run in runs)], row("return")]
     rows += [row(name, values.dtype == bool) for name, values in of_episodes.items()]
     rows.append(row("length"))
     rows.append(["cut off", *(f"{int(x.truncated.sum()):,}" for x in results)])

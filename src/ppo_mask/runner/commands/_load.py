@@ -47,6 +47,10 @@ class TrainedRun(Generic[Environment]):
     def __repr__(self) -> str:
         return f"TrainedRun({self.name}, {self.policy})"
 
+    def plays_greedily(self, sample: bool) -> bool:
+        """Whether the policy takes its likeliest action; one without weights is always sampled."""
+        return not sample and self.run_dir is not None
+
 
 def load_run(
     task: Task[Environment],
@@ -70,19 +74,19 @@ def load_run(
         ``run = load_run(task, defaults, "checkpoints/first")``, then
         ``pm.evaluate(run.policy, run.env, jax.random.key(0), 100)``.
     """
-    offered, found = task.offer(defaults), task.policies.get(place, place)
-    has_no_weights = place == RANDOM or not isinstance(found, (str, Path))
-    if has_no_weights or is_saved_policy(str(found)):
+    offered, found = task.offer(defaults), task.weights_of(place)
+    if found is None or is_saved_policy(found):
         config, update, name = resolve(offered), None, Path(place).name
         env, _ = make_parts(task, config)
-        if has_no_weights:
-            run_dir, model = None, UniformActorCritic(env.num_actions) if place == RANDOM else found
-            policy = Policy(cast(ModelLike, model))
-        else:
-            run_dir = RunDir(expand_user(str(found)))
+        if found is not None:
+            run_dir = RunDir(expand_user(found))
             policy = load_policy(run_dir.path, _networks(task, env, config))
+        else:
+            is_random = place == RANDOM
+            own = UniformActorCritic(env.num_actions) if is_random else task.policies[place]
+            run_dir, policy = None, Policy(cast(ModelLike, own))
     else:
-        run_dir, step = find_run(str(found), parent)
+        run_dir, step = find_run(found, parent)
         checkpoint = run_dir.checkpoint(step)
         update, name = checkpoint.step, f"{run_dir.path.name}/{checkpoint.step}"
         try:

@@ -67,14 +67,14 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
     env, model, host = run.env, run.policy.model, host_env_in(run.env)
     starts = np.array(Actions.of(env.num_actions).starts)
 
-    samples = options.sample or run.run_dir is None
+    is_greedy = run.plays_greedily(options.sample)
 
     @eqx.filter_jit
     def decide(timestep: Any, hidden: Any, key: Any) -> Any:
         distribution, value, hidden = model.advance(
             timestep.observation, timestep.action_mask, hidden
         )
-        action = distribution.sample(key) if samples else distribution.mode()
+        action = distribution.mode() if is_greedy else distribution.sample(key)
         return action, distribution.probs, value, hidden
 
     def show(state: Any, timestep: Any) -> Picture:

@@ -41,6 +41,18 @@ class Elsewhere:
         is_path=True,
     )
     renew_every: int = setting(10, "updates between two copies of the learner", at_least=1)
+    pool: int = setting(
+        1,
+        "opponents side by side if --opponent is self: older copies, and from 2 on the opponent of "
+        "evaluations; divides --num-envs",
+        at_least=1,
+    )
+    join_above: float = setting(
+        0.6,
+        "in a pool, a copy joins that gets more than this share of points against the newest",
+        at_least=0,
+        at_most=1,
+    )
 
 
 def find_opponent(name: str | None) -> Opponent | None:
@@ -69,7 +81,12 @@ def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
     """Makes the self-play curriculum, if ``--opponent self`` asks for it."""
     if settings.library != "pgx" or settings.opponent != "self":
         return None
-    return SelfPlay(lambda env: env.opponent, every=settings.renew_every)
+    every, size = settings.renew_every, settings.pool
+    if size == 1:
+        return SelfPlay(lambda env: env.opponent, every)
+    anchor = find_opponent(settings.eval_opponent)
+    assert anchor is not None
+    return SelfPlay(lambda env: env.opponent, every, size, settings.join_above, (anchor,))
 
 
 def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import equinox as eqx
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,8 @@ from ppo_mask.adapters.pettingzoo import PettingZooEnv
 from ppo_mask.errors import RunError
 
 pettingzoo = pytest.importorskip("pettingzoo", reason="pip install 'ppo-mask[pettingzoo]'")
+from pettingzoo.classic import tictactoe_v3  # noqa: E402
+
 from zoo_games import Dice  # noqa: E402
 
 KEY = jax.random.key(0)
@@ -169,9 +170,29 @@ def test_a_network_for_another_game_is_refused():
         PettingZooEnv(Dice, network)
 
 
-def test_a_recurrent_opponent_is_refused():
-    network = pm.GRUActorCritic(1, 3, 4, key=KEY)
-    games = PettingZooEnv(Dice, first_allowed)
-    games = eqx.tree_at(lambda x: x.opponent, games, pm.Policy(network).model)
-    with pytest.raises(ValueError, match="a recurrent network cannot be the opp"):
-        jax.eval_shape(pm.VectorEnv(games, 2).reset, KEY)
+class Counts(pm.networks.AbstractRecurrentActorCritic):
+    """Plays at random, and counts its own moves."""
+
+    @property
+    def hyperparameters(self):
+        return {}
+
+    def initial_hidden(self):
+        return jnp.zeros(())
+
+    def advance(self, observation, action_mask, hidden):
+        return pm.MaskedCategorical(jnp.zeros(9), action_mask), hidden, hidden + 1
+
+
+def test_a_recurrent_opponent_remembers_its_own_game_and_the_outcome_is_said():
+    games = PettingZooEnv(tictactoe_v3.env, Counts())
+    vector = pm.VectorEnv(games, 4)
+    state, timestep = jax.jit(vector.reset)(KEY)
+    random, step, outcomes = np.random.default_rng(0), jax.jit(vector.step), []
+    for _ in range(40):
+        theirs = timestep.observation[..., 1].sum((1, 2))
+        np.testing.assert_array_equal(state.env_state.hidden.sum(1), theirs)
+        state, timestep = step(KEY, state, draw_allowed(random, timestep.action_mask, 4))
+        assert (timestep.info["outcome"] == (1 + jnp.sign(timestep.episode_return)) / 2).all()
+        outcomes += timestep.info["outcome"][timestep.terminated].tolist()
+    assert {*outcomes} >= {0, 1}

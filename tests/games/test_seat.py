@@ -162,8 +162,8 @@ def test_a_learner_plays_against_its_copy(kind):
     state = trainer.train(trainer.init(model, jax.random.key(1)), 32)
     assert int(state.update) == 2
     before = jax.tree.leaves(eqx.filter(model, eqx.is_array))
-    copy = jax.tree.leaves(eqx.filter(state.memory, eqx.is_array))
-    assert any((a != b).any() for a, b in zip(before, copy, strict=True))
+    copy = jax.tree.leaves(eqx.filter(state.memory.copies, eqx.is_array))
+    assert any((a != b[0]).any() for a, b in zip(before, copy, strict=True))
 
 
 def test_a_seat_without_an_opponent_or_with_a_needless_one_is_refused():

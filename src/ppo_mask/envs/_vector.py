@@ -1,5 +1,7 @@
 """A batch of copies of an environment."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import equinox as eqx
@@ -10,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs._host import require_host_support
 from ppo_mask.envs.actions import Actions, NumActions
-from ppo_mask.errors import check_at_least
+from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.jax_tools._programs import split_key
 from ppo_mask.jax_tools._trees import strong_types
@@ -70,6 +72,18 @@ class VectorTimeStep(eqx.Module):
         return self.terminated | self.truncated
 
 
+class PerGroup(eqx.Module):
+    """Marks the parts of an environment that differ between groups of its copies.
+
+    With ``n`` groups, :class:`VectorEnv` gives entry ``i % n`` to copy number ``i``.
+
+    Attributes:
+        each: arrays with a leading axis of groups; inside of the environment, without this axis.
+    """
+
+    each: ArrayTree
+
+
 class VectorEnv(eqx.Module, Generic[State]):
     """``num_envs`` copies of an environment, each reset when its episode ends.
 
@@ -115,11 +129,11 @@ class VectorEnv(eqx.Module, Generic[State]):
             The state and the timestep, whose arrays have a leading axis ``envs``.
         """
 
-        def start(key: Key[Array, ""]) -> tuple[State, TimeStep]:
-            state, timestep = self.env.reset(key)
+        def start(env: AbstractEnv[State], key: Key[Array, ""]) -> tuple[State, TimeStep]:
+            state, timestep = env.reset(key)
             return strong_types(state), timestep
 
-        env_state, timestep = jax.vmap(start)(jax.random.split(key, self.num_envs))
+        env_state, timestep = self._map(start, jax.random.split(key, self.num_envs))
         episode_return = jnp.zeros(self.num_envs, jnp.float32)
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
         state = VectorState(env_state, episode_return, episode_length)
@@ -164,8 +178,12 @@ class VectorEnv(eqx.Module, Generic[State]):
             )
         step_keys, reset_keys = keys
         require_host_support(self.env)
-        final, following = jax.vmap(self.env.step_and_reset)(
-            step_keys, reset_keys, state.env_state, actions
+        final, following = self._map(
+            lambda env, *args: env.step_and_reset(*args),
+            step_keys,
+            reset_keys,
+            state.env_state,
+            actions,
         )
         ended = final.terminated | final.truncated
         episode_return = state.episode_return + final.reward.astype(jnp.float32)
@@ -176,6 +194,33 @@ class VectorEnv(eqx.Module, Generic[State]):
             jnp.where(ended, 0, episode_length),
         )
         return state, _vector_timestep(following, final, episode_return, episode_length)
+
+    def _map(self, function: Callable[..., Any], *args: ArrayTree) -> Any:
+        """Maps ``function(env, *args)`` over the copies, with each group's own environment."""
+
+        def is_group(x: Any) -> bool:
+            return isinstance(x, PerGroup)
+
+        arrays, static = eqx.partition(self.env, eqx.is_array)
+        marked = [x for x in jax.tree.leaves(arrays, is_leaf=is_group) if is_group(x)]
+        if not marked:
+            return jax.vmap(partial(function, self.env))(*args)
+        groups, copies = len(jax.tree.leaves(marked)[0]), len(jax.tree.leaves(args)[0])
+        if copies % groups:
+            raise RunError(
+                f"{copies} environments on a device cannot be split among {groups} opponents: "
+                f"choose num_envs as a multiple of {groups} for each device"
+            )
+
+        def one(arrays: Any, *args: Any) -> Any:
+            return function(eqx.combine(arrays, static), *args)
+
+        axes = jax.tree.map(lambda x: 0 if is_group(x) else None, arrays, is_leaf=is_group)
+        in_group = jax.vmap(one, (None, *(0 for _ in args)))
+        in_all = jax.vmap(in_group, (axes, *(1 for _ in args)), 1)
+        split = jax.tree.map(lambda x: x.reshape(-1, groups, *x.shape[1:]), args)
+        joined = in_all(arrays, *split)
+        return jax.tree.map(lambda x: x.reshape(copies, *x.shape[2:]), joined)
 
 
 def _vector_timestep(

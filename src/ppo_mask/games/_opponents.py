@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, TypeCheckError
 
+from ppo_mask.envs._vector import PerGroup
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import AbstractActorCritic, MaskedCategorical, Model, Policy, as_model
 
@@ -34,6 +35,29 @@ def random_opponent(
     return MaskedCategorical(jnp.zeros(mask.shape), mask).sample(key)
 
 
+class Lineup(eqx.Module):
+    """Opponents for groups of environments: a copy of a model for each, or a fixed player.
+
+    Attributes:
+        of_group: each group's copy of the model, and the number of the player that plays there: 0
+            for the copy, ``n`` for the ``n``-th fixed player.
+        fixed: the fixed players.
+    """
+
+    of_group: PerGroup
+    fixed: tuple[Model | OpponentFunction, ...]
+
+    @property
+    def players(self) -> tuple[Model | OpponentFunction, ...]:
+        """The copy, and the fixed players, in an environment of one group."""
+        return self.of_group.each[0], *self.fixed
+
+
+def as_player(given: Any) -> Any:
+    """Returns a network, or a policy, as a model; a function stays as it is."""
+    return as_model(given) if isinstance(given, Model | AbstractActorCritic | Policy) else given
+
+
 def as_opponent(given: Any, game: str, see: Callable[[], tuple[Any, Any]]) -> Any:
     """Returns a network, or a policy, as a model that fits a game; a function stays as it is.
 
@@ -45,9 +69,10 @@ def as_opponent(given: Any, game: str, see: Callable[[], tuple[Any, Any]]) -> An
     Raises:
         ValueError: the network is for another game.
     """
-    if not isinstance(given, Model | AbstractActorCritic | Policy):
-        return given
-    opponent, (observation, mask) = as_model(given), jax.eval_shape(see)
+    opponent = as_player(given)
+    if not isinstance(opponent, Model):
+        return opponent
+    observation, mask = jax.eval_shape(see)
     try:
         eqx.filter_eval_shape(opponent, observation, mask)
     except (TypeError, ValueError, TypeCheckError) as error:
@@ -61,6 +86,8 @@ def as_opponent(given: Any, game: str, see: Callable[[], tuple[Any, Any]]) -> An
 
 def initial_hidden(opponent: Any, num_players: int) -> ArrayTree:
     """Returns an opponent's hidden state for each player; empty if it has none."""
+    if isinstance(opponent, Lineup):
+        return tuple(initial_hidden(player, num_players) for player in opponent.players)
     hidden: ArrayTree = opponent.initial_hidden() if isinstance(opponent, Model) else ()
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_players, *x.shape)), hidden)
 
@@ -76,7 +103,7 @@ def choose_reply(
     """Chooses an opponent's action; if it is not allowed, returns the first allowed action.
 
     Args:
-        opponent: a model or a function.
+        opponent: a model, a function, or a lineup of them.
         observation: what the player sees.
         mask: True where an action is allowed.
         hidden: the opponent's hidden state for each player.
@@ -86,6 +113,14 @@ def choose_reply(
     Returns:
         The action, and the hidden states after it.
     """
+    if isinstance(opponent, Lineup):
+        seen = (observation, mask)
+        replies = [
+            choose_reply(who, *seen, own, player, key)
+            for who, own in zip(opponent.players, hidden, strict=True)
+        ]
+        actions, hidden = zip(*replies, strict=True)
+        return jnp.stack(actions)[opponent.of_group.each[1]], hidden
     if isinstance(opponent, Model):
         own = jax.tree.map(lambda x: x[player], hidden)
         distribution, _, own = opponent.advance(observation, mask, own)

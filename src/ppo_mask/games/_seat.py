@@ -13,6 +13,7 @@ from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.games._game import AbstractGame, Turn
 from ppo_mask.games._opponents import (
+    Lineup,
     Opponent,
     OpponentFunction,
     as_opponent,
@@ -65,7 +66,7 @@ class Seat(AbstractEnv[Match]):
     """
 
     game: AbstractGame[Any]
-    opponent: Model | OpponentFunction | None
+    opponent: Model | OpponentFunction | Lineup | None
     begins: bool | None = eqx.field(static=True)
     num_actions: int = eqx.field(static=True)
 

@@ -11,7 +11,7 @@ numbers. An :class:`AbstractAlgorithm` is what is trained, and how; :func:`shuff
 from ._algorithm import AbstractAlgorithm, At
 from ._batch import Batch, make_batch
 from ._callback import Callback, History, LogRecord, Progress, Run
-from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule, SelfPlay
+from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule
 from ._evaluate import Estimate, EvaluationResult, estimate, evaluate
 from ._gradients import mean_over_steps, take_gradient_steps
 from ._loop import acknowledge_stop
@@ -20,6 +20,7 @@ from ._metrics import Metric
 from ._minibatches import check_minibatches, gather_rows, rows_per_env, shuffle_rows
 from ._rules import Rules, static_setting, traced_setting
 from ._seeds import PerSeed, select_seed
+from ._self_play import SelfPlay
 from ._state import TrainState
 from ._tournament import Tournament, play_each
 from ._trainer import Trainer, TrainingError

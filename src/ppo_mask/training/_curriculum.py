@@ -1,8 +1,8 @@
 """Curricula: environments that change during a run.
 
 Most curricula are functions ``(env, progress) -> env`` that change how often an episode begins at
-each starting point. An :class:`AbstractCurriculum` also has a memory of the training so far. The
-memory of :class:`SelfPlay` is a copy of the learner.
+each starting point. An :class:`AbstractCurriculum` also has a memory of the training so far, such
+as the opponents of :class:`~ppo_mask.training.SelfPlay`.
 """
 
 from abc import abstractmethod
@@ -12,10 +12,9 @@ from typing import Any, Generic, TypeVar, final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Real
+from jaxtyping import Array, Bool, Float, Real, Scalar
 
 from ppo_mask.envs import AbstractEnv
-from ppo_mask.errors import check_at_least
 from ppo_mask.jax_tools import ArrayTree, number_settings
 from ppo_mask.networks import Model
 from ppo_mask.training._algorithm import AbstractAlgorithm
@@ -86,6 +85,14 @@ class AbstractCurriculum(eqx.Module):
         """
         return memory
 
+    def metrics(self, memory: ArrayTree) -> dict[str, Scalar]:
+        """Returns what a log line says of the memory, by name; by default, nothing.
+
+        Args:
+            memory: the memory after the line's last update.
+        """
+        return {}
+
 
 Curriculum = Callable[[AbstractEnv[Any], Float[Array, ""]], AbstractEnv[Any]] | AbstractCurriculum
 """A function like :meth:`AbstractCurriculum.__call__` but without the argument ``memory``; or an
@@ -111,59 +118,6 @@ class _Forgetful(AbstractCurriculum):
 
 def _unchanged(env: AbstractEnv[Any], progress: Float[Array, ""]) -> AbstractEnv[Any]:
     return env
-
-
-@final
-class SelfPlay(AbstractCurriculum):
-    """A curriculum that puts a copy of the learner into the environment, as the opponent.
-
-    The copy is the curriculum's memory, renewed before the first update and then every ``every``
-    updates. A renewal changes only values, so nothing compiles again. A running episode
-    continues against the new copy.
-
-    Evaluations keep the environment's original opponent.
-
-    Attributes:
-        where: selects the part of the environment that the copy replaces, as in
-            ``equinox.tree_at``.
-        every: updates between renewals.
-
-    Raises:
-        FieldError: ``every`` is below 1.
-
-    Example:
-        >>> import ppo_mask as pm
-        >>> from ppo_mask.adapters.pgx import PgxGame
-        >>> from ppo_mask.games import Seat, random_opponent
-        >>> env = Seat(PgxGame("tic_tac_toe"), random_opponent)
-        >>> curriculum = pm.training.SelfPlay(lambda env: env.opponent, every=5)
-        >>> trainer = pm.Trainer(env, pm.PPO(num_envs=4, num_steps=8), curriculum=curriculum)
-    """
-
-    where: Callable[[Any], Any] = eqx.field(static=True)
-    every: int = eqx.field(static=True, default=10)
-
-    def __check_init__(self) -> None:
-        check_at_least(1, every=self.every)
-
-    def init(self, model: Model) -> Model:
-        """Returns the first copy."""
-        return model
-
-    def renew(self, memory: Model, model: Model, updates: Real[Array, ""]) -> Model:
-        """Returns the copy to play against in the next update."""
-        due = updates.astype(jnp.int32) % self.every == 0
-
-        def newer(old: Any, new: Any) -> Any:
-            return jnp.where(due, new, old) if eqx.is_array(old) else old
-
-        return jax.tree.map(newer, memory, model)
-
-    def __call__(
-        self, env: AbstractEnv[Any], progress: Float[Array, ""], memory: Model
-    ) -> AbstractEnv[Any]:
-        """Puts the learner's copy into the environment."""
-        return eqx.tree_at(self.where, env, memory, is_leaf=lambda x: x is None)
 
 
 class Phases(eqx.Module, Generic[Tree]):

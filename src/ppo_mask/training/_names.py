@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 _OF_EACH_LINE = ("step", "update")
-PREFIXES = ("train/", "eval/", "seeds/")
+PREFIXES = ("train/", "eval/", "seeds/", "self_play/")
 """Names of the library's own metrics begin with these prefixes, now and in future versions."""
 
 _OF_STEPS = ("num_episodes", "mean_reward", "mean_episode_return", "mean_episode_length")

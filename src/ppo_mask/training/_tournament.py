@@ -1,6 +1,5 @@
 """Plays the policies of a game against each other, and rates them."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -13,8 +12,7 @@ from jaxtyping import Array, Float, Key
 from ppo_mask.games import AbstractGame, Seat
 from ppo_mask.networks import ModelLike
 from ppo_mask.training._evaluate import NORMAL_95, Estimate, estimate, evaluate
-
-_PER_ELO = math.log(10) / 400  # Elo's unit: 400 points are odds of ten to one.
+from ppo_mask.training._self_play import PER_ELO
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def _elo(
         strength[1:] += step
         if np.abs(step).max() < 1e-9:
             break
-    half = NORMAL_95 * np.sqrt(np.diag(covariance)) / _PER_ELO
-    rated = zip(strength / _PER_ELO, (0.0, *half), strict=True)
+    half = NORMAL_95 * np.sqrt(np.diag(covariance)) / PER_ELO
+    rated = zip(strength / PER_ELO, (0.0, *half), strict=True)
     ratings = [Estimate(float(x), float(x - h), float(x + h)) for x, h in rated]
     return dict(zip(names, ratings, strict=True))

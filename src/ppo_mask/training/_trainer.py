@@ -234,10 +234,15 @@ class Trainer(eqx.Module):
             raise TrainingError(line) from failure
 
         def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
-            totals, speed = jax.device_get(state.totals), "train/steps_per_second"
+            parts, speed = (state.totals, state.memory), "train/steps_per_second"
             one = not state.update.ndim
-            each = [totals] if one else [select_seed(totals, n) for n in range(num_seeds)]
-            lines = [summarize(sums) | {speed: steps_per_second} for sums in each]
+            each = [parts] if one else [select_seed(parts, n) for n in range(num_seeds)]
+            lines = [
+                summarize(jax.device_get(totals))
+                | _remembered(self.curriculum, memory)
+                | {speed: steps_per_second}
+                for totals, memory in each
+            ]
             values = mean_line(lines) | {speed: num_seeds * steps_per_second}
             run.log(values, partial, () if one else lines)
             return state if partial else replace_totals(state, emptied(state.totals), mesh)
@@ -386,6 +391,16 @@ class Trainer(eqx.Module):
 
 def _actor(algorithm: AbstractAlgorithm, state: TrainState, at: At) -> Model:
     return algorithm.actor(state.model, state.own, at)
+
+
+@eqx.filter_jit
+def _metrics_of(curriculum: AbstractCurriculum, memory: ArrayTree) -> dict[str, Scalar]:
+    return curriculum.metrics(memory)
+
+
+def _remembered(curriculum: AbstractCurriculum, memory: ArrayTree) -> dict[str, Any]:
+    """Returns what a curriculum logs; one without a memory compiles nothing."""
+    return _metrics_of(curriculum, memory) if jax.tree.leaves(memory) else {}
 
 
 @eqx.filter_jit

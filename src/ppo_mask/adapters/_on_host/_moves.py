@@ -13,8 +13,8 @@ except ImportError as error:
     line = "cannot be imported ({}); install it with pip install 'ppo-mask[pettingzoo]'"
     raise ImportError(f"Gymnasium {line.format(error)}") from error
 
-OTHERS_TURN = "others_turn"
-"""The part of an observation that says whether it is another player's turn, not the agent's."""
+TURN = "turn"
+"""The part of an observation that says whose turn it is: 0 for the agent, n for player n."""
 
 
 class Moves(gymnasium.Env[Any, Any]):
@@ -37,8 +37,8 @@ class Moves(gymnasium.Env[Any, Any]):
         self.metadata = self.game.metadata
         self.render_mode = getattr(self.game.unwrapped, "render_mode", None)
         parts = as_parts(self.game.observation_space(player))
-        boolean: Any = np.bool_
-        parts[OTHERS_TURN] = spaces.Box(0, 1, (), boolean)
+        small: Any = np.int32
+        parts[TURN] = spaces.Box(0, 1 + len(others), (), small)
         self.observation_space = spaces.Dict(parts)
         self.action_space = self.game.action_space(player)
         if not isinstance(self.action_space, spaces.Discrete):
@@ -89,7 +89,8 @@ class Moves(gymnasium.Env[Any, Any]):
             game.step(None)  # As PettingZoo wants it.
         player = agent if is_over else game.agent_selection
         parts = as_parts(game.observe(player))
-        parts[OTHERS_TURN] = np.bool_(player != agent)
+        is_other = player != agent
+        parts[TURN] = np.int32(is_other and 1 + game.possible_agents.index(player))
         return parts, game.infos.get(player, {}), is_over
 
 

@@ -184,7 +184,7 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path):
         ),
         (["export", "a", "b.zip"], "must end in .npz, got b.zip"),
         (["plot", "--out", "a.pdf", "nowhere"], "--out must end in .png or .svg"),
-        (["wach"], "there is no command wach; did you mean watch?; there are train, watch, play, "),
+        (["wach"], "argument COMMAND: invalid choice: 'wach' (choose from "),
         ([], "COMMAND"),
     ],
 )

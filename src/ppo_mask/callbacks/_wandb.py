@@ -23,16 +23,6 @@ from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
 _ID = "wandb.json"
 
 
-def _import_wandb() -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise RunError(
-            "--wandb needs the package wandb: pip install 'ppo-mask[wandb]', or leave --wandb out"
-        ) from error
-    return wandb
-
-
 def log_in() -> Any:
     """Logs in to W&B before a run begins; on a terminal, W&B may ask for a key.
 
@@ -42,7 +32,12 @@ def log_in() -> Any:
     Raises:
         RunError: the package or an account is missing.
     """
-    wandb = _import_wandb()
+    try:
+        import wandb
+    except ImportError as error:
+        raise RunError(
+            "--wandb needs the package wandb: pip install 'ppo-mask[wandb]', or leave --wandb out"
+        ) from error
     try:
         wandb.login()
     except wandb.Error as error:
@@ -103,7 +98,7 @@ class WandB(Callback):
         config: Mapping[str, Any],
         artifact: bool = False,
     ) -> None:
-        self._wandb = _import_wandb()
+        self._wandb = log_in()
         self._run_dir = run_dir
         self._options = {"project": project, "entity": entity, "name": run_dir.path.name}
         self._config = dict(config)

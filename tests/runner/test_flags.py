@@ -319,6 +319,11 @@ def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -
     assert schema.as_dict(again) == stored
 
 
+def test_a_default_of_numpy_is_stored_as_pythons() -> None:
+    config = make_plan(program_with(int, np.int64(3)), [], "").config
+    assert yaml.safe_dump(schema.as_dict(config)["environment"]) == "mine: 3\n"
+
+
 def test_limits_hold_for_each_value_of_a_list() -> None:
     config = program_with(tuple[int, ...], (1,), at_least=1)
     with pytest.raises(RunError, match=r"--mine must be at least 1, got 1,0"):

@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
         return value.to_plain()
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value.value, str) else value.name
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else python_scalar(value)
 
 
 def written(value: Any) -> str:

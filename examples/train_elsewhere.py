@@ -33,12 +33,10 @@ class Elsewhere:
         None,
         "who plays the other players in a pgx game: random; self, which is a copy of the learner; "
         "or a saved policy or run",
-        is_path=True,
     )
     eval_opponent: str = setting(
         "random",
         "the opponent in evaluations if --opponent is self: random, or a saved policy or run",
-        is_path=True,
     )
     renew_every: int = setting(10, "updates between two copies of the learner", at_least=1)
     pool: int = setting(

@@ -32,12 +32,10 @@ class Seat:
         "random",
         "who plays the other seats: random; self, which is a copy of the learner; or a saved "
         "policy or run",
-        is_path=True,
     )
     eval_opponent: str = setting(
         "random",
         "the opponent in evaluations if --opponent is self: random, or a saved policy or run",
-        is_path=True,
     )
     renew_every: int = setting(10, "updates between two copies of the learner", at_least=1)
     num_workers: int = setting(0, "processes to play the games in; 0: this one", at_least=0)

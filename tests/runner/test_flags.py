@@ -16,7 +16,6 @@ from counting import DEFAULTS, TASK, flags
 from ppo_mask.errors import RunError
 from ppo_mask.ppo import PPO
 from ppo_mask.runner import RunConfig, _schema as schema, main, make_plan
-from ppo_mask.runner._reader import absolute
 
 LONG = "x" * 300
 LIMITS = {
@@ -72,8 +71,6 @@ REFUSED = {
     "--length 101": "a corridor of 101 is too long, at most 100",
     "--checkpoint-dir {dir} --run-name taken": "there is a run {dir}/taken already; resume it by "
     "--resume {dir}/taken",
-    "--seed 4294967295 --num-seeds 2": "--seed 4294967295 and the 1 after it must be below "
-    "4294967296; --seed 4294967294 would do",
     "--rewind": "--rewind goes with --resume PATH of an older checkpoint",
     "--checkpoint-dir {dir}/file.txt": "cannot make the run folder {dir}/file.txt/",
     "--config {dir}/none.yaml": "cannot read {dir}/none.yaml: No such file or directory",
@@ -84,21 +81,15 @@ REFUSED = {
     "--config {dir}/twice.yaml": "gives learning_rate twice",
     "--config {dir}/doubled.yaml": "not valid YAML: lr is given twice",
     "--config {dir}/date.yaml": "date.yaml is not valid YAML: month must be in 1..12",
-    "--config {dir}/itself.yaml": "itself.yaml is not valid YAML: found unconstructable recursive",
-    "--config {dir}/in_phases.yaml": "not valid YAML: found unconstructable recursive node",
-    "--config {dir}/deep.yaml": "deep.yaml is not valid YAML: maximum recursion depth exceeded",
     "--config {dir}/mixed.yaml": "mixed.yaml: unknown setting 1",
     "--config {dir}/nameless.yaml": "nameless.yaml: unknown setting",
     "--config {dir}/config.yaml": "a file cannot name another config",
     "--resume latest --checkpoint-dir {dir}/empty": "no run with a checkpoint in {dir}/empty",
     "--resume {dir}/nothing": "there is no run or checkpoint {dir}/nothing",
     "--resume {dir}/empty": "{dir}/empty is neither a run folder (with a config.yaml) nor",
-    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken; "
-    "leave --run-name out, or give",
-    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere": "there is a run "
-    "{dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
-    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot copy the "
-    "run {dir}/taken to {dir}/file.txt/taken: Not a directory",
+    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken",
+    "--resume {dir}/taken --checkpoint-dir {dir}/empty": "--checkpoint-dir asked for a run "
+    "{dir}/empty/taken, --resume for {dir}/taken; leave --checkpoint-dir out, or",
     "--resume {dir}/taken --hidden-dim 16": "taken/checkpoints/2 has hidden_dim 8, this run asks "
     "for 16",
     "--resume {dir}/taken --num-envs 16": "has num_envs 8, this run asks for 16",
@@ -137,8 +128,7 @@ REFUSED = {
         for command in ("--resume", "--initial-policy", "evaluate", "inspect", "compare", "plot")
     },
     # Other commands.
-    "evaluat": "there is no command evaluat; did you mean evaluate?; there are train, evaluate, ",
-    "trian": "there is no command trian; did you mean train?; there are train",
+    "evaluat": "argument COMMAND: invalid choice: 'evaluat' (choose from ",
     **{
         f"{command} nowhere": "there is no run or checkpoint nowhere"
         for command in ("evaluate", "plot", "compare")
@@ -160,7 +150,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs")
     taken = flags(path, 2, "--run-name", "taken", "--save-interval", "1")
     assert main(TASK, DEFAULTS, taken) == 0
-    for name in ("edited", "damaged", "torn", "elsewhere/taken"):
+    for name in ("edited", "damaged", "torn"):
         shutil.copytree(path / "taken", path / name)
     config = path / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))
@@ -176,9 +166,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "twice.yaml": "lr: 1\nalgorithm: {learning_rate: 2}",
         "doubled.yaml": "algorithm: {lr: 0.001, num_envs: 4, lr: 0.5}",
         "date.yaml": "run_name: 2026-13-45",
-        "itself.yaml": "num_envs: &n [*n]",
-        "in_phases.yaml": "phases: [{lr: &rate [0.1, *rate]}]",
-        "deep.yaml": f"num_envs: {'[' * 3000}{']' * 3000}",
         "mixed.yaml": "{lr: 0.001, 1: 2}",
         "nameless.yaml": "'': true",
         "config.yaml": "config: other.yaml",
@@ -332,13 +319,15 @@ def test_the_stored_config_is_whole_and_makes_the_same_run_again(folder: Path) -
     assert schema.as_dict(again) == stored
 
 
-@pytest.mark.parametrize(("default", "words"), [((1,), ["--mine", "1", "0"]), ((1, 0), [])])
-def test_limits_hold_for_each_value_of_a_list_and_for_defaults(
-    default: tuple[int, ...], words: list[str]
-) -> None:
-    config = program_with(tuple[int, ...], default, at_least=1)
-    with pytest.raises(RunError, match=r"--mine must be at least 1, got \(?1, ?0"):
-        make_plan(config, words, "")
+def test_a_default_of_numpy_is_stored_as_pythons() -> None:
+    config = make_plan(program_with(int, np.int64(3)), [], "").config
+    assert yaml.safe_dump(schema.as_dict(config)["environment"]) == "mine: 3\n"
+
+
+def test_limits_hold_for_each_value_of_a_list() -> None:
+    config = program_with(tuple[int, ...], (1,), at_least=1)
+    with pytest.raises(RunError, match=r"--mine must be at least 1, got 1,0"):
+        make_plan(config, ["--mine", "1", "0"], "")
 
 
 def test_a_name_that_is_taken_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -381,8 +370,8 @@ TYPES: list[tuple[Any, Any, dict[str, Any]]] = [
     (tuple[str, ...], (), {"a b,c": ("a", "b", "c")}),
     (list[Literal["a", "b"]], ["a"], {"b,a": ["b", "a"]}),
     (list[int] | None, None, {"1,2": [1, 2], "none": None}),
-    (Path, Path("/a"), {"B/c": Path("B/c").absolute(), "~/x": Path.home() / "x"}),
-    (Path | None, None, {"b": Path("b").absolute(), "none": None}),
+    (Path, Path("/a"), {"B/c": Path("B/c"), "~/x": Path.home() / "x"}),
+    (Path | None, None, {"b": Path("b"), "none": None}),
     (Color, Color.RED, {"BLUE": Color.BLUE}),
     (Shape, Shape.ROUND, {"square": Shape.SQUARE}),
     (list[Color], [Color.RED], {"BLUE,RED": [Color.BLUE, Color.RED]}),
@@ -404,12 +393,12 @@ def test_settings_of_many_types(
     assert make_plan(config, [], "").config.environment.mine == default
     for text, value in values.items():
         words = ["--mine", *text.split(" ")] if text else ["--mine"]
-        made = absolute(make_plan(config, words, "").config)
+        made = make_plan(config, words, "").config
         assert (made.environment.mine, type(made.environment.mine)) == (value, type(value))
         # As a run's own files hold it.
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump(json.loads(json.dumps(schema.as_dict(made)["environment"]))))
-        again = absolute(make_plan(config, ["--config", str(file)], "").config)
+        again = make_plan(config, ["--config", str(file)], "").config
         assert again.environment == made.environment
 
 
@@ -420,18 +409,13 @@ def test_settings_of_many_types(
         (list[int], [], "1,x", "values with commas between them, each a whole number, got '1,x'"),
         (Color, Color.RED, "GREEN", "RED or BLUE, got 'GREEN'"),
         (Shape, Shape.ROUND, "ROUND", "round or square, got 'ROUND'"),
-        # Defaults of another type.
-        (int, None, "", "a whole number, got None"),
-        (list[int], 64, "", "each a whole number, got 64"),
-        (tuple[int, ...], ("a",), "", "each a whole number, got ['a']"),
-        (Path, 3, "", "a path, got 3"),
     ],
 )
 def test_values_of_another_type_are_refused_by_name(
     hint: Any, default: Any, words: str, message: str
 ) -> None:
     with pytest.raises(RunError) as caught:
-        make_plan(program_with(hint, default), ["--mine", *words.split()] if words else [], "")
+        make_plan(program_with(hint, default), ["--mine", *words.split()], "")
     assert str(caught.value).startswith("--mine must be ")
     assert message in str(caught.value)
 

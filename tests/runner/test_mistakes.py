@@ -11,7 +11,6 @@ import ppo_mask as pm
 from corridor import DEFAULTS, TASK
 from hosts import updates
 from ppo_mask.runner import main
-from ppo_mask.runner._task import make_parts
 
 
 def gymnasium_env(_: Any) -> Any:
@@ -37,15 +36,6 @@ TASKS: dict[str, tuple[dict[str, Any], str]] = {
         "env must be an AbstractEnv, got TimeLimit; it is one of gymnasium's",
     ),
     "no environment": ({"make_env": lambda _: None}, "env must be an AbstractEnv, got NoneType"),
-    "one callback": (
-        {"callbacks": lambda _: pm.History()},
-        "Task.callbacks must give a list of callbacks, got History",
-    ),
-    "no callbacks": ({"callbacks": lambda _: [3]}, "a list of callbacks, got [3]"),
-    "a column of nothing": (
-        {"console_columns": {"won": "stats/nope"}},
-        "the console's column 'won' shows stats/nope, which is no metric",
-    ),
     "a memory that is lost": (
         {"curriculum": lambda _: Forgetful()},
         "the curriculum may change values alone of its memory",
@@ -64,8 +54,3 @@ def test_a_wrong_task_is_one_line(
     assert line.startswith("error: ")
     assert message in line
     assert not list(tmp_path.iterdir())
-
-
-def test_columns_may_be_of_the_library_too() -> None:
-    columns = {"furthest": "stats/furthest", "reward": "train/mean_reward"}
-    make_parts(dataclasses.replace(TASK, console_columns=columns), DEFAULTS)

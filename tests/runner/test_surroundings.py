@@ -24,7 +24,6 @@ from ppo_mask.checkpoints import RunDir
 from ppo_mask.checkpoints._runs import Runs
 from ppo_mask.errors import RunError
 from ppo_mask.runner import RunConfig, main, make_plan, setting
-from ppo_mask.runner._reader import absolute
 from ppo_mask.runner._streams import outliving_the_screen
 
 # Without UTF-8 anywhere, as under cron.
@@ -133,18 +132,16 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @dataclasses.dataclass(frozen=True)
 class Settings:
     levels: Path = setting(Path("levels"), "where they are")
-    opponent: str = setting("random", "a name, or a policy", is_path=True)
 
 
-def test_a_tilde_in_a_programs_defaults_is_the_home_folder(
+def test_a_tilde_in_a_programs_settings_is_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     run = dataclasses.replace(DEFAULTS.run, checkpoint_dir="~/runs")
-    config = absolute(RunConfig(environment=Settings(Path("~/levels")), run=run))
-    assert config.run.checkpoint_dir == str(tmp_path / "runs")
-    assert config.environment.levels == tmp_path / "levels"
-    plan = make_plan(dataclasses.replace(DEFAULTS, run=run), [], "")
+    config = RunConfig(environment=Settings(), run=run)
+    plan = make_plan(config, ["--levels=~/levels"], "")
+    assert plan.config.environment.levels == tmp_path / "levels"
     assert plan.runs.folder == tmp_path / "runs"
 
 
@@ -152,18 +149,15 @@ def test_an_environment_that_changes_the_working_directory_takes_no_run_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def make_env(settings: Settings) -> Corridor:
-        assert settings == Settings(tmp_path / "levels", "random")
         os.chdir(tmp_path / "simulator")
         return Corridor()
 
     (tmp_path / "simulator").mkdir()
     monkeypatch.chdir(tmp_path)
     task = dataclasses.replace(TASK, make_env=make_env, callbacks=lambda _: ())
-    defaults = dataclasses.replace(DEFAULTS, environment=Settings())
-    assert main(task, defaults, OFTEN.split()) == 0
+    assert main(task, DEFAULTS, OFTEN.split()) == 0
     folder = RunDir(tmp_path / "checkpoints" / "run")
     assert folder.steps()[-1] == 40
-    assert "levels: levels\n" in folder.config.read_text()
     assert not list((tmp_path / "simulator").iterdir())
 
 

@@ -1,7 +1,8 @@
 """A stand-in for W&B: the part of the package's public API that we use, and a server's memory.
 
-What it does with steps is what the package (0.31) says that it does: a row of a step that is behind
-is dropped; a resumed run begins at the step after its last one; ``resume_from`` drops what follows.
+What it does with steps is what the package (0.31) says that it does: a row is sent when a later
+step is logged, or at the end; a row of a step that is behind is dropped; a resumed run begins at
+the step after its last one.
 """
 
 from pathlib import Path
@@ -45,18 +46,23 @@ class Run:
     def __init__(self, server: "Server", id: str) -> None:
         self.id = id
         self.entity, self.project, self.offline = "us", server.inits[-1]["project"], False
-        self.summary = server.summaries.setdefault(id, {})
         self._server = server
         self._rows = server.history.setdefault(id, {})
         self.step = max(self._rows, default=-1) + 1
+        self._row: dict[str, float] = {}
 
-    def log(self, data: dict[str, float], step: int, commit: bool) -> None:
-        assert commit
+    def log(self, data: dict[str, float], step: int) -> None:
         if step < self.step:
             self._server.dropped.append((self.id, step))
             return
-        self._rows[step] = dict(data)
-        self.step = step + 1
+        if step > self.step:
+            self._send()
+        self.step = step
+        self._row |= data
+
+    def _send(self) -> None:
+        if self._row:
+            self._rows[self.step], self._row = self._row, {}
 
     def log_artifact(self, artifact: Artifact) -> None:
         for other in self._server.versions(artifact.name):
@@ -65,6 +71,7 @@ class Run:
         self._server.artifacts.append(artifact)
 
     def finish(self, exit_code: int = 0) -> None:
+        self._send()
         self._server.finished.append((self.id, exit_code))
 
 
@@ -93,10 +100,8 @@ class Server:
     Artifact = Artifact
 
     def __init__(self) -> None:
-        self.winds_back = True
         self.lacks = ""
         self.history: dict[str, dict[int, dict[str, float]]] = {}
-        self.summaries: dict[str, dict[str, float]] = {}
         self.dropped: list[tuple[str, int]] = []
         self.artifacts: list[Artifact] = []
         self.finished: list[tuple[str, int]] = []
@@ -123,22 +128,11 @@ class Server:
         config: dict[str, Any],
         dir: str,
         reinit: str,
-        id: str | None = None,
-        resume: str | None = None,
-        resume_from: str | None = None,
+        id: str,
+        resume: str,
     ) -> Run:
         self.inits.append({"project": project, "entity": entity, "name": name, "config": config})
         if self.lacks == "permission":
             raise Error("permission denied")
-        assert (reinit, Path(dir).is_dir()) == ("create_new", True)
-        if resume_from is None:
-            assert resume == "allow"
-            assert id is not None
-            return Run(self, id)
-        assert (id, resume) == (None, None)
-        if not self.winds_back:
-            raise Error("rewind is not available")
-        known, _, step = resume_from.partition("?_step=")
-        for later in [s for s in self.history[known] if s > int(step)]:
-            del self.history[known][later]
-        return Run(self, known)
+        assert (reinit, resume, Path(dir).is_dir()) == ("create_new", "allow", True)
+        return Run(self, id)

@@ -74,7 +74,6 @@ def test_some_figures_must_stay_bad_to_be_warned_of(bad: dict[str, float], lines
     [
         ({"num_episodes": 0}, [(10, "no")]),
         ({"mean_episode_return": -200.0}, [(10, "mean_episode_return")]),
-        ({"entropy": 1e-4}, [(1, "entropy"), (10, "entropy")]),
     ],
 )
 def test_a_run_in_which_nothing_happens_is_told_why_once(

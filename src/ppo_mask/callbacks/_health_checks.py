@@ -80,15 +80,6 @@ CHECKS = (
         "mean_episode_return has been {0:.4g} on each of 10 log lines: nothing the policy does "
         "changes it; unless no return is better, reward steps toward the goal, or raise ent_coef",
     ),
-    Check(
-        ("train/entropy", "train/max_entropy"),
-        lambda entropy, possible: entropy < 0.01 * possible,
-        10,
-        "entropy has been under 1% of what the masks leave possible for 10 log lines (now {0:.2g} "
-        "of {1:.3g}): in each state the policy always takes one action, and it hardly learns any "
-        "more; unless the return is good, begin again with a higher ent_coef or a lower learning "
-        "rate",
-    ),
 )
 
 
@@ -110,16 +101,15 @@ class HealthChecks(Callback):
     ) -> None:
         self._report = report
         self._checks = [_Watch(check) for check in checks]
-        self._not_finite = dict[str, _Watch]()
         self._first = dict[str, float]()
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        for name in record.values:
-            if name not in self._not_finite:
-                self._not_finite[name] = _Watch(_finite(name))
-                self._first[f"first/{name}"] = record.values[name]
+        for name, value in record.values.items():
+            if f"first/{name}" not in self._first:
+                self._first[f"first/{name}"] = value
+                self._checks.append(_Watch(_finite(name)))
         values = self._first | record.values
-        for watch in (*self._not_finite.values(), *self._checks):
+        for watch in self._checks:
             if message := watch.look(values):
                 self._report(f"update {record.update}: {message}")
 

@@ -13,7 +13,6 @@ from tensorboardX.record_writer import masked_crc32c
 
 from ppo_mask.callbacks._json_lines import read_rows
 from ppo_mask.callbacks._log_file import LogFile
-from ppo_mask.errors import RunError
 from ppo_mask.training import Callback, LogRecord, Run, TrainState
 
 # Protocol buffers make their classes at run time, so no type checker knows them.
@@ -46,12 +45,9 @@ class TensorBoard(Callback):
         # A point of a part of a line is at `start_step`; the log has dropped it.
         first = run.start_step + (run.logged_updates == run.start_update)
         replaced = list[Path]()
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            if self._history is not None and (rows or not run.start_step):
-                first, replaced = 0, [*self._directory.glob("*.tfevents.*")]
-        except OSError as error:
-            raise RunError(f"cannot write to {self._directory}: {error.strerror}") from error
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if self._history is not None and (rows or not run.start_step):
+            first, replaced = 0, [*self._directory.glob("*.tfevents.*")]
         # Not tensorboardX's SummaryWriter: a full disk ends its thread, and soon blocks the run.
         # TensorBoard orders files by the second in the file name; the end of the name makes it
         # unique within this second.

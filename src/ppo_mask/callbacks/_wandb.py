@@ -1,9 +1,8 @@
 """Sends log lines and checkpoints to Weights & Biases, an optional extra.
 
-W&B's history is append-only, so all metrics of a step are collected in one row, which is sent when
-a later step is logged or the run ends. A resumed run compares W&B's history with the run's own log,
-and resends the rows that W&B lost in a kill. If W&B has rows that the run has dropped, the W&B run
-is rewound; a server that cannot rewind gets the whole history in a new W&B run.
+W&B's history is append-only. A resumed run compares W&B's history with the run's own log, and
+resends the rows that W&B lost in a kill. If W&B has rows that the run has dropped, the whole
+history goes to a new W&B run: only few accounts may rewind one.
 """
 
 import json
@@ -24,16 +23,6 @@ from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
 _ID = "wandb.json"
 
 
-def _import_wandb() -> Any:
-    try:
-        import wandb
-    except ImportError as error:
-        raise RunError(
-            "--wandb needs the package wandb: pip install 'ppo-mask[wandb]', or leave --wandb out"
-        ) from error
-    return wandb
-
-
 def log_in() -> Any:
     """Logs in to W&B before a run begins; on a terminal, W&B may ask for a key.
 
@@ -43,7 +32,12 @@ def log_in() -> Any:
     Raises:
         RunError: the package or an account is missing.
     """
-    wandb = _import_wandb()
+    try:
+        import wandb
+    except ImportError as error:
+        raise RunError(
+            "--wandb needs the package wandb: pip install 'ppo-mask[wandb]', or leave --wandb out"
+        ) from error
     try:
         wandb.login()
     except wandb.Error as error:
@@ -83,8 +77,8 @@ class WandB(Callback):
 
     After each new checkpoint, an artifact gets a version that :func:`fetch_run` can resume: the
     newest and the best checkpoint, the settings and the log. Older versions are deleted, unless
-    somebody has given them an alias. A partial last log line goes to the W&B run's summary only,
-    since a resumed run may complete this line.
+    somebody has given them an alias. A partial last log line is not sent, since a resumed run may
+    complete this line.
 
     Args:
         run_dir: the run's folder, whose name is also the run's name on W&B. The file ``wandb.json``
@@ -104,14 +98,12 @@ class WandB(Callback):
         config: Mapping[str, Any],
         artifact: bool = False,
     ) -> None:
-        self._wandb = _import_wandb()
+        self._wandb = log_in()
         self._run_dir = run_dir
         self._options = {"project": project, "entity": entity, "name": run_dir.path.name}
         self._config = dict(config)
         self._artifact = artifact
         self._run: Any = None
-        self._row: dict[str, float] = {}
-        self._row_step = 0
         self._in_good_order = False
         self._newest: int | None = None
 
@@ -123,22 +115,15 @@ class WandB(Callback):
         """
         rows = read_rows(self._run_dir.metrics, run)
         try:
-            str(self._run_dir.path).encode()  # Fails first, if the path is no text.
             self._run = self._open(max(rows, default=-1))
-        except (self._wandb.Error, UnicodeEncodeError) as error:
+        except (self._wandb.Error, ValueError) as error:  # Also of a damaged file, for example.
             raise RunError(f"W&B does not take the run: {error}") from error
         for step in sorted(rows):
-            if step >= self._run.step:
-                self._run.log(rows[step], step=step, commit=True)
+            self._log(rows[step], step)
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        if record.env_steps > self._row_step:
-            self._send_row()
-        if record.partial:
-            self._run.summary.update(record.values)
-        else:
-            self._row_step = record.env_steps
-            self._row |= record.values
+        if not record.partial:
+            self._log(record.values, record.env_steps)
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         self._send_checkpoints()
@@ -149,59 +134,40 @@ class WandB(Callback):
     def close(self) -> None:
         if self._run is None:
             return
-        self._send_row()
         if self._in_good_order:
             self._send_checkpoints()
         self._run.finish(exit_code=0 if self._in_good_order else 1)
         self._run = None
 
     def _open(self, last: int) -> Any:
-        """Opens the run on W&B, without any rows after step ``last``."""
-        file, known = self._run_dir.path / _ID, None
+        """Opens the run on W&B, or a new one if W&B has rows after step ``last``."""
+        file = self._run_dir.path / _ID
         if file.exists():
-            try:
-                known = json.loads(file.read_bytes())["id"]
-            except (ValueError, TypeError, KeyError):
-                warn(f"{file} is damaged: the whole history goes to a new run on W&B")
-        if known is not None:
-            run = self._init(id=known, resume="allow")
+            known = str(json.loads(file.read_bytes())["id"])
+            run = self._init(known)
             if run.step <= last + 1:
                 return run
             run.finish()
-            if last >= 0 and (run := self._wound_back(known, last)) is not None:
-                return run
+            warn(f"run {known} on W&B has later steps: the whole history goes to a new W&B run")
         new = secrets.token_hex(4)
         write_whole(file, (json.dumps({"id": new, **self._options}) + "\n").encode())
-        return self._init(id=new, resume="allow")
+        return self._init(new)
 
-    def _wound_back(self, known: str, last: int) -> Any:
-        try:
-            run = self._init(resume_from=f"{known}?_step={last}")
-        except self._wandb.Error as error:
-            reason = str(error)
-        else:
-            if run.step <= last + 1:
-                return run
-            run.finish()
-            reason = "it still has later steps"
-        warn(f"W&B cannot rewind run {known} ({reason}): the whole history goes to a new W&B run")
-        return None
-
-    def _init(self, **which: str) -> Any:
+    def _init(self, run_id: str) -> Any:
         # Not W&B's one global run: a hyperparameter search has several runs in a process.
         return self._wandb.init(
             **self._options,
-            **which,
+            id=run_id,
+            resume="allow",
             config=self._config,
             dir=str(self._run_dir.path),
             reinit="create_new",
         )
 
-    def _send_row(self) -> None:
-        # W&B takes no more for a step that it has: what is logged at a resume goes with the next.
-        if self._row and self._row_step >= self._run.step:
-            self._run.log(self._row, step=self._row_step, commit=True)
-            self._row = {}
+    def _log(self, values: Mapping[str, float], step: int) -> None:
+        # W&B collects a step's values until a later step, and takes no more for one that it has.
+        if step >= self._run.step:
+            self._run.log(dict(values), step=step)
 
     def _send_checkpoints(self) -> None:
         """Sends the newest and the best checkpoint, unless W&B has them."""

@@ -1,7 +1,6 @@
 """The folder of one run: its settings, its logs and its checkpoints."""
 
 import math
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -196,37 +195,6 @@ class RunDir:
             RunError: the file cannot be written.
         """
         write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
-
-    def fork(self, step: int, copy: "RunDir") -> None:
-        """Copies the run up to one of its checkpoints; a kill leaves a whole copy or no copy.
-
-        The copy leaves out the profiler's traces, the W&B run and TensorBoard's files. Resuming the
-        copy writes TensorBoard's files anew, and drops log lines of later steps.
-
-        Args:
-            step: the step of the last checkpoint to copy.
-            copy: the copy, whose folder must not exist yet.
-
-        Raises:
-            RunError: the copy cannot be written.
-        """
-        # One level deeper, so that a search for runs does not find an incomplete copy.
-        scratch = copy.path.with_name(f".{copy.path.name}.copying")
-        fresh = RunDir(scratch / copy.path.name)
-        try:
-            shutil.rmtree(scratch, ignore_errors=True)
-            (fresh.path / CHECKPOINTS).mkdir(parents=True)
-            for file in filter(Path.exists, (self.config, self.metrics, self.text_log)):
-                shutil.copy2(file, fresh.path)
-            for each in self.steps():
-                if each <= step:
-                    shutil.copytree(self._path_of(each), fresh._path_of(each))
-            fresh.path.rename(copy.path)
-        except OSError as error:
-            reason = error.strerror or error
-            raise RunError(f"cannot copy the run {self.path} to {copy.path}: {reason}") from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
 
     def _path_of(self, step: int) -> Path:
         return self.path / CHECKPOINTS / str(step)

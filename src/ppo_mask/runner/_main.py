@@ -39,7 +39,7 @@ from ppo_mask.errors import RunError, describe_error, warn
 from ppo_mask.networks import Model, describe_network
 from ppo_mask.runner import commands
 from ppo_mask.runner._plan import SHARED, Plan, make_plan, with_num_envs
-from ppo_mask.runner._reader import absolute, as_run_error
+from ppo_mask.runner._reader import as_run_error
 from ppo_mask.runner._schema import as_dict
 from ppo_mask.runner._settings import LoggingSettings, RunConfig, RunSettings, resolve
 from ppo_mask.runner._streams import outliving_the_screen
@@ -48,7 +48,6 @@ from ppo_mask.runner._task import (
     first_model,
     make_parts,
     make_trainer,
-    own_callbacks,
     run_keys,
     with_initial_policy,
 )
@@ -137,11 +136,9 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         TrainingError: training failed (see :meth:`Trainer.train`), the last state could not be
             saved, or a run could not be copied to its bucket.
     """
-    try:
-        with contextlib.ExitStack() as held:
-            return _execute(task, plan, held)
-    finally:
-        acknowledge_stop()  # The returned reason, or the error, tells the caller.
+    with contextlib.ExitStack() as held:
+        held.callback(acknowledge_stop)  # The returned reason, or the error, tells the caller.
+        return _execute(task, plan, held)
 
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:
@@ -158,7 +155,7 @@ def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.
         architecture = architecture_of(model)
     except ValueError as error:
         raise RunError(str(error)) from error
-    own = [own_callbacks(task, absolute(each)) for each in configs]
+    own = [task.callbacks(each) for each in configs]
     run_dirs = _open_run_dirs(plan, configs, held)
     device = f"{1 if trainer.mesh is None else trainer.mesh.size} x {jax.devices()[0].device_kind}"
     if is_process_0():
@@ -198,7 +195,7 @@ def _prepared(
         The plan, with the sizes of ``--auto-tune``; the trainer; and a function that makes the
         model to begin with.
     """
-    config = absolute(plan.config)  # An environment may change the working directory.
+    config = plan.config
     if (name := config.run.run_name) in task.policy_names:
         raise RunError(f"--run-name cannot be {name}: this program has such a policy")
     env, curriculum = make_parts(task, config)
@@ -216,11 +213,10 @@ def _prepared(
     make_model = first_model(task, config.network, env)
     model_key, init_key = jax.random.split(run_keys(config)[0])  # As in `_first_or_restored`.
     model = eqx.filter_eval_shape(make_model, model_key)
-    _check_devices(config.algorithm, model, 1)
     if config.run.auto_tune:
         model = make_model(model_key)
         plan = replace(plan, config=_tuned(task, plan.config, env, curriculum, model, init_key))
-        config = absolute(plan.config)
+        config = plan.config
     mesh = _mesh(config.run, config.algorithm, model)
     trainer = make_trainer(task, config, env, curriculum, mesh)
     if plan.checkpoint is None:
@@ -256,21 +252,18 @@ def _opened(
         several = len(configs) > 1
         ends = [f"seed{config.run.seed}" if several else None for config in configs]
         run_dirs = plan.runs.create(run.run_name, run.run_suffix, ends, again=bool(run.resume))
-    elif plan.copy is not None:
-        old.fork(plan.update, plan.copy)
-        run_dirs = [plan.copy]
     else:
         run_dirs = [old]
     for run_dir in run_dirs:
         held.enter_context(hold(run_dir.path))
-    if old in run_dirs:
+    if old is not None:
         steps = old.steps()
         if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):
             raise RunError(f"run {old.path} has been trained by another process meanwhile")
         old.discard_after(plan.update)
     for config, run_dir in zip(configs, run_dirs, strict=True):
         run_dir.write_config(as_dict(config))
-    if run.resume is None or plan.copy is not None:
+    if run.resume is None:
         plan.runs.claim(run_dirs)
     elif (mirror := run_dirs[0].mirror) is not None:
         mirror.take_over(run_dirs[0].path)
@@ -291,16 +284,14 @@ def _mesh(run: RunSettings, algorithm: AbstractAlgorithm, model: Model) -> Mesh 
     if is_multiprocess() and (run.num_devices is not None or run.auto_tune):
         flag = "--auto-tune" if run.auto_tune else "--num-devices"
         raise RunError(f"{flag} does not go with several processes, which use all their devices")
-    if run.num_seeds > 1:
-        return None
     try:
         count = run.num_devices
         if count is None and not is_multiprocess():
             count = cores.best_count(algorithm.num_envs, lambda n: _can_split(algorithm, model, n))
-        mesh = make_mesh(count)
+        mesh = None if run.num_seeds > 1 else make_mesh(count)
+        algorithm.check(model, 1 if mesh is None else mesh.size)
     except ValueError as error:
         raise as_run_error(error) from error
-    _check_devices(algorithm, model, 1 if mesh is None else mesh.size)
     return mesh
 
 
@@ -310,14 +301,6 @@ def _can_split(algorithm: AbstractAlgorithm, model: Model, count: int) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _check_devices(algorithm: AbstractAlgorithm, model: Model, count: int) -> None:
-    try:
-        algorithm.check(model, count)
-    except ValueError as error:
-        advice = "; --num-devices says how many to use" if count > 1 else ""
-        raise RunError(f"{as_run_error(error)}{advice}") from error
 
 
 def _profiled_update(plan: Plan[Any]) -> int | None:
@@ -338,20 +321,16 @@ def _warn_of_intervals(plan: Plan[Any]) -> None:
 
     No error, since a short trial of a long run may have the long run's intervals.
     """
-    config, total = plan.config, plan.total_updates
-    log, save = config.logging, config.checkpoints
-    for flag, updates, then in (
-        ("--log-interval", log.log_interval, "only its end is logged"),
-        ("--eval-interval", log.eval_interval, "it has no evaluation"),
-        (
-            "--save-interval",
-            save.save_interval,
-            f"it saves every {save.save_interval_minutes:g} min",
-        ),
-    ):
+    total, log = plan.total_updates, plan.config.logging
+    intervals = {
+        "--log-interval": log.log_interval,
+        "--eval-interval": log.eval_interval,
+        "--save-interval": plan.config.checkpoints.save_interval,
+    }
+    for flag, updates in intervals.items():
         if updates is not None and updates > max(total, LoggingSettings.log_interval):
-            of_steps = max(1, round(updates / config.algorithm.batch_size))
-            problem = f"{flag} {updates} counts updates, and the run has {total:,}: {then}"
+            of_steps = max(1, round(updates / plan.config.algorithm.batch_size))
+            problem = f"{flag} {updates} counts updates, and the run has {total:,}"
             warn(f"{problem}; {updates:,} steps would be {flag} {of_steps}")
 
 
@@ -409,25 +388,23 @@ def _print_facts(
     run_dirs: Sequence[RunDir],
     device: str,
 ) -> None:
-    run_dir, path, several = run_dirs[0], run_dirs[0].path, len(run_dirs) > 1
-    facts = {"runs": f"{path} to {run_dirs[-1].path.name}, one per seed"} if several else {}
-    if not several:
-        facts["run"] = str(path)
-    if plan.run_dir is not None and plan.checkpoint is not None:
-        source = "" if plan.copy is None else f" of {plan.run_dir.path}"
-        facts["run"] += f", from update {plan.update}{source}"
+    run_dir, several = run_dirs[0], len(run_dirs) > 1
+    facts = {"run": str(run_dir.path)}
+    if several:
+        facts = {"runs": f"{run_dir.path} to {run_dirs[-1].path.name}, one per seed"}
+    if plan.checkpoint is not None:
+        facts["run"] += f", from update {plan.update}"
         then = plan.checkpoint.about["device"]
         if then != device:
             print(f"note: saved on {then}, resumed on {device}: sums are rounded differently")
     if run_dir.mirror is not None:
         facts["bucket"] = run_dir.mirror.bucket.url if several else run_dir.place
-    facts["device"] = device
-    if not several:
-        observation = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.rollout.observation
-        )
-        facts |= trainer.algorithm.facts()
-        facts["network"] = describe_network(model, trainer.env, observation)
+    facts |= {"device": device, **trainer.algorithm.facts()}
+    observation = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape[state.update.ndim + 1 :], x.dtype),
+        state.rollout.observation,
+    )
+    facts["network"] = describe_network(model, trainer.env, observation)
     steps = plan.total_updates * trainer.algorithm.batch_size
     each = " of each seed" if several else ""
     facts["until"] = f"update {plan.total_updates:,}, {steps:,} steps{each}"

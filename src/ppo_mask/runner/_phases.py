@@ -14,7 +14,8 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
-from ppo_mask.runner._schema import Structured, did_you_mean, finite_number, settings
+from ppo_mask.runner._reader import read_values
+from ppo_mask.runner._schema import Structured, finite_number, settings
 from ppo_mask.training import AbstractAlgorithm, AbstractCurriculum, Curriculum, Phases, Schedule
 from ppo_mask.training._curriculum import as_curriculum
 
@@ -48,17 +49,13 @@ class PhaseSettings(Structured):
             phase = f"{called}, phase {n}"
             if not isinstance(entry, Mapping):
                 raise RunError(f"{phase} must hold 'name: value' lines, got {entry!r}")
-            fields = cast(Mapping[Any, Any], entry)
-            named = {str(name).replace("-", "_"): value for name, value in fields.items()}
-            if len(named) < len(fields):
-                raise RunError(f"{phase} gives a setting twice: {', '.join(map(str, fields))}")
-            named.pop("until", None)
-            values.append(named)
-            if ("until" in fields) == (n == len(entries)):
-                does = "is the last one, which needs no" if "until" in fields else "has no"
+            own = dict(cast(Mapping[Any, Any], entry))
+            if ("until" in own) == (n == len(entries)):
+                does = "is the last one, which needs no" if "until" in own else "has no"
                 raise RunError(f"{phase} {does} 'until'")
-            if "until" in fields:
-                until.append(finite_number(fields["until"], f"{phase}: until"))
+            if "until" in own:
+                until.append(finite_number(own.pop("until"), f"{phase}: until"))
+            values.append(own)
         for n, (before, end) in enumerate(itertools.pairwise([0.0, *until]), 1):
             if end <= before:
                 raise RunError(
@@ -80,29 +77,27 @@ def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
     if phases is None:
         return []
     known = settings(config)
-    names = {x: each for each in known.values() for x in (each.name, each.rules.alias) if x}
     may_change = [name for name, each in known.items() if each.rules.phased]
     read: list[dict[str, tuple[Any, Any]]] = []
     for n, values in enumerate(phases.values, 1):
-        read.append({})
-        for name, raw in values.items():
-            called = f"phases, phase {n}: {name}"
-            if name not in names or not names[name].rules.phased:
-                hint = did_you_mean(name, may_change)
-                raise RunError(f"{called} cannot change{hint}; there are {', '.join(may_change)}")
-            if names[name].name in read[-1]:
-                raise RunError(f"{called} is given twice, under two names")
-            ends = cast(Sequence[Any], raw if isinstance(raw, list) else [raw, raw])
-            if len(ends) != 2:
-                raise RunError(f"{called} must be one value, or two to go through, got {raw}")
-            first, last = (names[name].convert(end, called) for end in ends)
-            read[-1][names[name].name] = first, last
+        phase = f"phases, phase {n}"
+        first, last = (
+            read_values(config, {name: _at_end(raw, end) for name, raw in values.items()}, phase)
+            for end in (0, 1)
+        )
+        for name in first.keys() - may_change:
+            raise RunError(f"{phase}: {name} cannot change; there are {', '.join(may_change)}")
+        read.append({name: (first[name], last[name]) for name in first})
     for name in set(itertools.chain(*read)):
         own = known[name].value
         all_values = [x for phase in read for x in phase.get(name, (own, own))]
         if None in all_values and any(x is not None for x in all_values):
             raise RunError(f"phases: {name} must have a value in all phases, or in none")
     return read
+
+
+def _at_end(raw: Any, end: int) -> Any:
+    return cast(list[Any], raw)[end] if isinstance(raw, list) and len(raw) == 2 else raw
 
 
 def phased_schedule(config: Any) -> Schedule | None:

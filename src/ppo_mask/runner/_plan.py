@@ -30,9 +30,9 @@ from ppo_mask.devices.processes import (
 from ppo_mask.errors import RunError, warn
 from ppo_mask.ppo._ppo import REFERENCE_BATCH
 from ppo_mask.runner._phases import phase_values
-from ppo_mask.runner._reader import check, merge, parse_flags, read_values, read_yaml
+from ppo_mask.runner._reader import merge, parse_flags, read_values, read_yaml
 from ppo_mask.runner._schema import as_dict, did_you_mean, flag_for, load_yaml, plain, settings
-from ppo_mask.runner._settings import MAX_SEED, RunConfig, RunSettings, resolve
+from ppo_mask.runner._settings import RunConfig, RunSettings, resolve
 
 Environment = TypeVar("Environment")
 
@@ -40,6 +40,8 @@ _ACCELERATOR = "accelerator"
 """The block of a preset that holds its settings for GPUs and TPUs."""
 
 _SHORTEST_ROLLOUT = 4
+
+_OF_ONE_RUN = ["resume", "resume_run", "auto_tune", "profile", "debug_nans", "num_devices", "wandb"]
 
 SHARED = "several processes need a folder, or a bucket, that all of them can read"
 
@@ -49,18 +51,16 @@ class Plan(Generic[Environment]):
     """A new run or a run to resume, with the settings.
 
     Attributes:
-        config: the settings, with every number filled in and paths as the user typed them.
+        config: the settings, with every number filled in.
         runs: the runs beside which a new run begins.
         run_dir: the run to resume; None for a new run, or for a run without a checkpoint.
         checkpoint: the checkpoint to resume from; None for a new run.
-        copy: where to copy the run to, and to resume it; None to resume in place.
     """
 
     config: RunConfig[Environment]
     runs: Runs
     run_dir: RunDir | None = None
     checkpoint: Checkpoint | None = None
-    copy: RunDir | None = None
 
     @property
     def update(self) -> int:
@@ -101,7 +101,6 @@ def make_plan(
     Raises:
         RunError: a setting, on the command line or in a file, asks for something impossible.
     """
-    defaults = check(defaults)
     flags = parse_flags(defaults, arguments, description, prog, _describe_presets(presets))
     file, in_file = flags.get("config"), dict[str, Any]()
     if file is not None:
@@ -160,26 +159,14 @@ def read_stored(
 ) -> dict[str, Any]:
     """Reads the settings that a run was trained with; ``config`` defines the settings.
 
-    The run's algorithm must be that of ``config``. If a crash has emptied or damaged
-    ``config.yaml``, the settings come from the checkpoint's description, with a warning.
+    The run's algorithm must be that of ``config``.
     """
-    saved: dict[str, Any] = {}
     if checkpoint is not None:
-        source = f"checkpoint {checkpoint.path}"
         trained_by, own = checkpoint.about["algorithm"], type(config.algorithm).__name__
         if trained_by != own:
+            source = f"checkpoint {checkpoint.path}"
             raise RunError(f"{source} was trained by {trained_by}, this program has {own}")
-        saved = read_values(config, checkpoint.about["config"], source)
-    try:
-        content = load_yaml(run_dir.config)
-        if not isinstance(content, dict):
-            raise RunError(f"{run_dir.config} is empty or damaged")
-    except RunError as error:
-        if not saved:
-            raise
-        warn(f"{error}; the settings are those of checkpoint {checkpoint and checkpoint.step}")
-        return saved
-    return {**saved, **read_values(config, content, str(run_dir.config))}
+    return read_values(config, load_yaml(run_dir.config), str(run_dir.config))
 
 
 def template(config: RunConfig[Any]) -> str:
@@ -232,21 +219,15 @@ def _choose(
         asked = merge(asked, {"auto_tune": False})
         if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
-    name = run.run_name or run_dir.path.resolve().name
-    runs, mirror = open_runs(place), run_dir.mirror
-    in_place = "checkpoint_dir" not in given or _holds(runs, run_dir)
-    if in_place:
-        runs = Runs(run_dir.path.resolve().parent, mirror and mirror.bucket)
-        _check_stays(run, run_dir, checkpoint)
-        if mirror is not None:
-            mirror.catch_up(run_dir.path)
-    else:
-        runs.check_new(name)
-    if checkpoint is None:
-        # The run begins anew; in place, it reuses its own folder.
-        return Plan(merge(asked, {"run_name": name}), runs)
+    folder, mirror = run_dir.path.resolve(), run_dir.mirror
+    _check_same_run(run, given, run_dir, checkpoint)
+    if mirror is not None:
+        mirror.catch_up(run_dir.path)
+    runs = Runs(folder.parent, mirror and mirror.bucket)
+    if checkpoint is None:  # The run begins anew, in its own folder.
+        return Plan(merge(asked, {"run_name": folder.name}), runs)
     _check_resumable(asked, checkpoint)
-    return Plan(asked, runs, run_dir, checkpoint, None if in_place else runs.run(name))
+    return Plan(asked, runs, run_dir, checkpoint)
 
 
 def _check_run_settings(
@@ -255,29 +236,18 @@ def _check_run_settings(
     for name, flag in ((run.run_name, "--run-name"), (run.run_suffix, "--run-suffix")):
         if name is not None:
             check_run_name(name, flag)
+    known = settings(defaults)
     resuming = [x for x in (run.resume, run.resume_run, run.run_suffix) if x is not None]
     if len(resuming) > 1:
         raise RunError("--resume, --resume-run and --run-suffix, for a new run, exclude each other")
     if run.num_seeds > 1:
-        others = {
-            "--resume": run.resume is not None,
-            "--resume-run": run.resume_run is not None,
-            "--auto-tune": run.auto_tune,
-            "--profile": run.profile is not None,
-            "--debug-nans": run.debug_nans,
-            "--num-devices": run.num_devices is not None,
-            "--wandb": bool(given.get("wandb")),
-        }
-        for flag in (flag for flag, on in others.items() if on):
-            raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
-    if run.seed + run.num_seeds > MAX_SEED + 1:
-        raise RunError(
-            f"--seed {run.seed} and the {run.num_seeds - 1} after it must be below "
-            f"{MAX_SEED + 1}; --seed {MAX_SEED + 1 - run.num_seeds} would do"
-        )
+        for name in _OF_ONE_RUN:
+            if given.get(name, known[name].value) != known[name].value:
+                flag = flag_for(name)
+                raise RunError(f"--num-seeds does not go with {flag}, which is about one run")
     if run.auto_tune:
         chosen = settings(resolve(defaults))
-        for name, each in settings(defaults).items():
+        for name, each in known.items():
             is_size = name in ("num_envs", "num_steps")
             if name in given and (is_size or each.value != chosen[name].value):
                 raise RunError(f"--auto-tune chooses {flag_for(name)}: give one of the two")
@@ -285,27 +255,25 @@ def _check_run_settings(
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")
 
 
-def _holds(runs: Runs, run_dir: RunDir) -> bool:
-    if run_dir.mirror is None or runs.bucket is None:
-        same = runs.folder.resolve() == run_dir.path.resolve().parent
-        return same and run_dir.mirror is None and runs.bucket is None
-    return runs.bucket.url == run_dir.mirror.bucket.url
-
-
-def _check_stays(run: RunSettings, run_dir: RunDir, checkpoint: Checkpoint | None) -> None:
-    """Checks that a run can be resumed in its own folder."""
+def _check_same_run(
+    run: RunSettings, given: Mapping[str, Any], run_dir: RunDir, checkpoint: Checkpoint | None
+) -> None:
+    """Checks that the run to resume is the run that the other flags ask for."""
     name, update = run_dir.path.resolve().name, checkpoint.step if checkpoint else 0
     if run.run_name not in (None, name):
-        raise RunError(
-            f"--run-name asked for a run {run.run_name}, --resume for {name}; leave --run-name "
-            "out, or give another --checkpoint-dir to copy the run to"
-        )
+        raise RunError(f"--run-name asked for a run {run.run_name}, --resume for {name}")
+    if "checkpoint_dir" in given:
+        asked = open_runs(run.checkpoint_dir).run(name).place
+        if Path(asked).resolve() != Path(run_dir.place).resolve():
+            raise RunError(
+                f"--checkpoint-dir asked for a run {asked}, --resume for {run_dir.place}; leave "
+                "--checkpoint-dir out, or resume a copy of the folder"
+            )
     later = [step for step in run_dir.steps() if step > update]
     if later and not run.rewind:
         raise RunError(
             f"run {run_dir.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
-            f"all that came after update {update}, give another --checkpoint-dir to keep it, or "
-            "resume from the newest"
+            f"all that came after update {update}, or resume from the newest"
         )
 
 

@@ -6,24 +6,15 @@ puts the values into a config.
 
 import argparse
 import dataclasses
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from ppo_mask.checkpoints import expand_user
-from ppo_mask.checkpoints._runs import is_url
 from ppo_mask.errors import FieldError, RunError
 from ppo_mask.runner._schema import did_you_mean, flag_for, load_yaml, settings
 
 Config = TypeVar("Config")
-
-
-def check(config: Config) -> Config:
-    """Converts and checks a program's own defaults, as if they were read from a file."""
-    known = settings(config).values()
-    return merge(config, {x.name: x.convert(x.value, x.flags[0]) for x in known})
 
 
 def merge(config: Config, values: Mapping[str, Any]) -> Config:
@@ -108,11 +99,6 @@ class CommandParser(argparse.ArgumentParser):
         """Raises a ``RunError``."""
         raise RunError(f"{message}; {self.prog} --help shows what there is")
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in (names := [*action.choices]):
-            there = f"{did_you_mean(value, names)}; there are {', '.join(names)}"
-            raise RunError(f"there is no command {value}{there}")
-
 
 def parse_flags(
     config: Any,
@@ -169,26 +155,3 @@ def parse_flags(
             raw = ",".join(word.strip(",") for word in cast(list[str], raw))
         values[name] = known[name].convert(raw, flag_for(name))
     return values
-
-
-def absolute(config: Config) -> Config:
-    """Makes the paths in a config absolute, because environments may change the working directory.
-
-    URLs stay as they are. In a setting that takes paths or names, a single word also stays as it
-    is, unless a file has that name.
-    """
-
-    def full(value: Any, is_path: bool) -> Any:
-        if isinstance(value, (list, tuple)):
-            all_full = [full(each, is_path) for each in cast(Sequence[Any], value)]
-            return all_full if isinstance(value, list) else tuple(all_full)
-        if isinstance(value, Path):
-            return Path(expand_user(str(value))).absolute()
-        if is_path and isinstance(value, str) and not is_url(value):
-            path = expand_user(value)
-            is_name = Path(path).name == path and not os.path.exists(path)
-            return path if is_name else str(Path(path).absolute())
-        return value
-
-    known = settings(config).values()
-    return merge(config, {each.name: full(each.value, each.rules.is_path) for each in known})

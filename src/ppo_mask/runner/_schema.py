@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
         return value.to_plain()
     if isinstance(value, enum.Enum):
         return value.value if isinstance(value.value, str) else value.name
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else python_scalar(value)
 
 
 def written(value: Any) -> str:
@@ -129,7 +129,7 @@ _SIMPLE: dict[Any, _Kind] = {
     int: _Kind("N", "a whole number", _refusing(bool, int)),
     float: _Kind("X", "a number", _refusing(bool, float)),
     str: _Kind("TEXT", "text", _refusing((), str)),
-    Path: _Kind("PATH", "a path", Path),
+    Path: _Kind("PATH", "a path", lambda raw: Path(expand_user(str(Path(raw))))),
     bool: _one_of((True, False)),
 }
 
@@ -284,9 +284,6 @@ def flag_for(name: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        return super().construct_object(node, deep=True)  # Refuses what holds itself.
-
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value]
         for key in keys:
@@ -306,8 +303,7 @@ def load_yaml(path: Path) -> Any:
             return yaml.load(file, _Loader)
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    # Such as an impossible date, or lists in lists without end.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # Such as an impossible date.
         raise RunError(f"{path} is not valid YAML: {error}") from error
 
 

@@ -43,53 +43,41 @@ class NetworkSettings:
         "the environment says, or the first if it is the shortest",
     )
     initial_policy: str | None = setting(
-        None,
-        "begin with the weights of a run, a checkpoint, or a saved policy; none: random ones",
-        is_path=True,
+        None, "begin with the weights of a run, a checkpoint, or a saved policy; none: random ones"
     )
     offered: tuple[str, ...] = ()
+
+
+# For settings that a resumed run may change.
+_changeable = partial(setting, changeable=True)
+# For settings that a run does not store: the run's name, and settings of this process alone.
+_unstored = partial(setting, stored=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class LoggingSettings:
     """What is logged, and how often."""
 
-    log_interval: int = setting(10, "updates between log lines", at_least=1, changeable=True)
-    eval_interval: int | None = setting(
-        None,
-        "updates between greedy evaluations in fresh environments",
-        at_least=1,
-        changeable=True,
+    log_interval: int = _changeable(10, "updates between log lines", at_least=1)
+    eval_interval: int | None = _changeable(
+        None, "updates between greedy evaluations in fresh environments", at_least=1
     )
-    eval_episodes: int = setting(
-        64, "episodes of an evaluation", at_least=1, at_most=MAX_COUNT, changeable=True
-    )
-    eval_num_envs: int | None = setting(
+    eval_episodes: int = _changeable(64, "episodes of an evaluation", at_least=1, at_most=MAX_COUNT)
+    eval_num_envs: int | None = _changeable(
         None,
         "environments of an evaluation; none: one per episode, at most 256 (if they are in Python, "
         "at most as many as in training)",
         at_least=1,
-        changeable=True,
     )
-    eval_max_steps: int = setting(
-        1000,
-        "steps after which an evaluation truncates an episode",
-        at_least=1,
-        at_most=MAX_COUNT,
-        changeable=True,
+    eval_max_steps: int = _changeable(
+        1000, "steps after which an evaluation truncates an episode", at_least=1, at_most=MAX_COUNT
     )
-    tensorboard: bool = setting(True, "write TensorBoard event files", changeable=True)
-    wandb: bool = setting(
-        False, "log to Weights & Biases too; needs the extra 'wandb'", changeable=True
-    )
-    project: str = setting("ppo-mask", "the project on W&B", changeable=True)
-    entity: str | None = setting(
-        None, "the user or team on W&B; none: the account's default", changeable=True
-    )
-    artifact: bool = setting(
-        True,
-        "send each new checkpoint to W&B, which keeps the newest and the best",
-        changeable=True,
+    tensorboard: bool = _changeable(True, "write TensorBoard event files")
+    wandb: bool = _changeable(False, "log to Weights & Biases too; needs the extra 'wandb'")
+    project: str = _changeable("ppo-mask", "the project on W&B")
+    entity: str | None = _changeable(None, "the user or team on W&B; none: the account's default")
+    artifact: bool = _changeable(
+        True, "send each new checkpoint to W&B, which keeps the newest and the best"
     )
 
 
@@ -97,30 +85,18 @@ class LoggingSettings:
 class CheckpointSettings:
     """When to save checkpoints, besides the end of the run, Ctrl+C and SIGTERM."""
 
-    save_interval_minutes: float = setting(
-        10.0, "minutes between checkpoints", above=0, changeable=True
+    save_interval_minutes: float = _changeable(10.0, "minutes between checkpoints", above=0)
+    save_interval: int | None = _changeable(
+        None, "updates, not steps, between checkpoints; replaces the minutes", at_least=1
     )
-    save_interval: int | None = setting(
-        None,
-        "updates, not steps, between checkpoints; replaces the minutes",
-        at_least=1,
-        changeable=True,
-    )
-
-
-# For settings that a run does not store: the run's name, and settings of this process alone.
-_unstored = partial(setting, stored=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
     """Which run this is, and how long it is."""
 
-    total_timesteps: int = setting(
-        10_000_000,
-        "environment steps in all; the last update may go past it",
-        at_least=1,
-        changeable=True,
+    total_timesteps: int = _changeable(
+        10_000_000, "environment steps in all; the last update may go past it", at_least=1
     )
     phases: PhaseSettings | None = setting(
         None, "settings that change during the run, a YAML file; none: none do", changeable=True
@@ -129,7 +105,6 @@ class RunSettings:
     checkpoint_dir: str = _unstored(
         "checkpoints",
         "where each run has its folder: a folder, or a URL in a bucket (gs://..., s3://...)",
-        is_path=True,
     )
     run_name: str | None = _unstored(
         None, "the run's folder; none: generated from the date and a number"
@@ -140,7 +115,6 @@ class RunSettings:
         "resume a run: its folder, name or URL, or one checkpoint in it; nothing, or 'latest', is "
         "the run that was saved last",
         bare=LATEST,
-        is_path=True,
     )
     resume_run: str | None = _unstored(
         None, "fetch the run of this id from W&B, and resume it from its newest checkpoint"

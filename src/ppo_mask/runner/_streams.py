@@ -17,7 +17,8 @@ def outliving_the_screen() -> Generator[None]:
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout, sys.stderr = (cast(Any, _Tolerant(stream)) for stream in before)
+    # A stream is None without a console, or if a shell has closed it.
+    sys.stdout, sys.stderr = (cast(Any, stream and _Tolerant(stream)) for stream in before)
     try:
         yield
     finally:
@@ -28,22 +29,18 @@ class _Tolerant:
     """A text stream whose ``write`` and ``flush`` never fail."""
 
     def __init__(self, stream: Any) -> None:
-        # The stream is None without a console, or if a shell has closed it.
-        self._is_none = stream is None
-        self._stream = io.StringIO() if self._is_none else stream
+        self._stream = stream
 
     def write(self, text: str) -> int:
-        self._try(self._stream.write, text)
+        self._try(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
         self._try(self._stream.flush)
 
-    def _try(self, act: Callable[..., Any], *arguments: Any) -> None:
-        if self._is_none:
-            return
+    def _try(self, act: Callable[[], Any]) -> None:
         try:
-            act(*arguments)
+            act()
         except (OSError, ValueError):
             # Later output is dropped, and Python's flush of the stream at exit does not fail.
             with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:

@@ -16,10 +16,9 @@ from ppo_mask.envs._shapes import require_env
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, ModelLike, as_model, network_for
 from ppo_mask.runner._phases import phased_curriculum, phased_schedule
-from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import NetworkSettings, RunConfig
 from ppo_mask.training import Callback, Curriculum, Metric, Trainer, TrainState
-from ppo_mask.training._names import PREFIXES, check_metric_names
+from ppo_mask.training._names import check_metric_names
 
 Environment = TypeVar("Environment")
 
@@ -159,37 +158,16 @@ def make_parts(
     """Makes the environment and the curriculum from a run's settings.
 
     Raises:
-        RunError: a setting is wrong, ``make_env`` returns no environment, a metric has a reserved
-            name, or a column of the console shows an unknown metric.
+        RunError: a setting is wrong, ``make_env`` returns no environment, or a metric has a
+            reserved name.
     """
     try:
         parts = task.make_env(config.environment), phased_curriculum(task.curriculum, config)
         require_env(parts[0])
         check_metric_names(task.metrics)
-        _check_columns(task)
     except ValueError as error:
         raise RunError(str(error)) from error
     return parts
-
-
-def _check_columns(task: Task[Any]) -> None:
-    """Checks that each column shows a metric of the task, or a name that the library may log."""
-    for heading, name in task.console_columns.items():
-        if name not in task.metrics and not name.startswith(PREFIXES):
-            there = ", ".join([*task.metrics, *(f"{prefix}..." for prefix in PREFIXES)])
-            hint = did_you_mean(name, task.metrics)
-            raise RunError(
-                f"the console's column {heading!r} shows {name}, which is no metric{hint}; "
-                f"there are {there}"
-            )
-
-
-def own_callbacks(task: Task[Environment], config: RunConfig[Environment]) -> list[Callback]:
-    """Makes the task's callbacks for a run."""
-    made: Any = task.callbacks(config)
-    if not isinstance(made, Sequence) or not all(isinstance(x, Callback) for x in made):
-        raise RunError(f"Task.callbacks must give a list of callbacks, got {made!r}")
-    return list(made)
 
 
 def make_trainer(

@@ -38,8 +38,6 @@ class Rules:
             gets the value as an array.
         stored: whether a run's folder stores the value. Settings that name the run, or apply to
             only one start of the run, are not stored.
-        is_path: whether the text may be a path. The path is made absolute when the setting is read;
-            a single word that is not the name of a file stays as it is.
         schedule: whether the value may be a function of the gradient step's number, as of optax.
         bare: the setting's value if its flag is given without a value; None if the flag needs a
             value.
@@ -55,7 +53,6 @@ class Rules:
     changeable: bool = False
     phased: bool = False
     stored: bool = True
-    is_path: bool = False
     schedule: bool = False
     bare: int | str | None = None
 

@@ -1,7 +1,6 @@
 """Draws learning curves from the logs of runs, with Matplotlib (``pip install ppo-mask[plot]``)."""
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from io import BytesIO
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def draw(
 ) -> bytes:
     """Draws the curves of several runs as a PNG or SVG picture, with a plot for each metric.
 
-    Warns of metrics in ``names`` that a run lacks, and of runs without any of the metrics.
+    Warns of metrics in ``names`` that a run lacks.
 
     Args:
         logs: the logs, by the names of the runs.
@@ -91,8 +90,6 @@ def draw(
         if without := [run for run, log in logs.items() if name not in log]:
             hint = "" if name in known else did_you_mean(name, known)
             warn(f"{', '.join(without)} did not log {name}{hint}")
-    for run in (run for run, log in logs.items() if not log.keys() & found):
-        warn(f"the plot has nothing of {run}")
     try:
         from matplotlib.figure import Figure
         from matplotlib.lines import Line2D
@@ -123,9 +120,7 @@ def draw(
     place = "outside lower center"
     # Labels of the curves themselves would be hidden where they begin with an underscore.
     labels = [run.encode(errors="replace").decode() for run in curves]  # A path may be no text.
-    legend = figure.legend([*curves.values()], labels, loc=place, ncols=4, frameon=False)
-    for text in (*legend.get_texts(), *(axes.title for axes in grid)):
-        text.set_parse_math(False)  # Names may hold dollar signs.
+    figure.legend([*curves.values()], labels, loc=place, ncols=4, frameon=False)
     out = BytesIO()
     metadata = {"Date": None} if format == "svg" else None
     figure.savefig(out, format=format, dpi=110, metadata=metadata)
@@ -137,17 +132,3 @@ def sparkline(values: Sequence[float]) -> str:
     means = np.array([x.mean() for x in np.array_split(values, min(len(values), 60))])
     heights = (means - means.min()) / (np.ptp(means) or 1) * (len(_HEIGHTS) - 1)
     return "".join(_HEIGHTS[round(height)] for height in heights)
-
-
-def html(svg: bytes, title: str) -> str:
-    """Makes a self-contained HTML page with an SVG drawing."""
-    # Drops the XML declaration before the drawing.
-    drawing = svg.decode()
-    drawing = drawing[drawing.index("<svg") :]
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>"
-        "<style>body{margin:12px;background:#fff}svg{max-width:100%;height:auto}</style>"
-        f"{drawing}</html>"
-    )

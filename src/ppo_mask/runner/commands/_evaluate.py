@@ -52,12 +52,27 @@ def add_evaluate(
 
 
 def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any]) -> int:
-    if options.tournament:
-        return _tournament(options, load_players(options, task, defaults))
+    runs = load_players(options, task, defaults)
+    try:
+        return _tournament(options, runs) if options.tournament else _evaluate(options, runs, task)
+    except ValueError as error:  # For example, a mask that allows no action.
+        raise RunError(str(error)) from error
+
+
+def _evaluate(options: argparse.Namespace, runs: Sequence[TrainedRun[Any]], task: Task[Any]) -> int:
     results: list[tuple[TrainedRun[Any], EvaluationResult]] = []
-    for run in load_players(options, task, defaults):
+    for run in runs:
         tell(f"{options.episodes:,} episodes by {run.name} ...")
-        results.append((run, _evaluate(run, options, task)))
+        result = evaluate(
+            run.policy,
+            run.env,
+            jax.random.key(options.seed),
+            options.episodes,
+            greedy=run.plays_greedily(options.sample),
+            max_steps=options.max_steps,
+            metrics={**task.metrics, **task.evaluate_metrics},
+        )
+        results.append((run, result))
     print(to_json([_facts(*each) for each in results]) if options.json else _table(results))
     return 0
 
@@ -83,10 +98,7 @@ def _tournament(options: argparse.Namespace, runs: Sequence[TrainedRun[Any]]) ->
     tell(f"{options.episodes:,} games of each pair of {', '.join(names)} ...")
     players = {run.name: run.policy for run in runs}
     key, max_steps = jax.random.key(options.seed), options.max_steps
-    try:
-        found = play_each(players, env.game, key, options.episodes, max_steps=max_steps)
-    except ValueError as error:
-        raise RunError(str(error)) from error
+    found = play_each(players, env.game, key, options.episodes, max_steps=max_steps)
     if options.json:
         points = {f"{a} / {b}": found.points(a, b)._asdict() for a, b in found.outcomes}
         elo = {name: rating._asdict() for name, rating in found.elo.items()}
@@ -99,23 +111,6 @@ def _tournament(options: argparse.Namespace, runs: Sequence[TrainedRun[Any]]) ->
         rows.append([name, *cells, f"{elo.mean:.0f} [{elo.low:.0f}, {elo.high:.0f}]"])
     print(f"{columns(rows)}\n\nA draw is half a point. In brackets: 95% intervals.")
     return 0
-
-
-def _evaluate(
-    run: TrainedRun[Any], options: argparse.Namespace, task: Task[Any]
-) -> EvaluationResult:
-    try:
-        return evaluate(
-            run.policy,
-            run.env,
-            jax.random.key(options.seed),
-            options.episodes,
-            greedy=run.plays_greedily(options.sample),
-            max_steps=options.max_steps,
-            metrics={**task.metrics, **task.evaluate_metrics},
-        )
-    except ValueError as error:  # A mask that allows no action.
-        raise RunError(str(error)) from error
 
 
 def _table(found: Sequence[tuple[TrainedRun[Any], EvaluationResult]]) -> str:

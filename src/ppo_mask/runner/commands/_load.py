@@ -16,7 +16,7 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, ModelLike, Policy, UniformActorCritic
 from ppo_mask.runner._plan import read_stored
-from ppo_mask.runner._reader import absolute, merge
+from ppo_mask.runner._reader import merge
 from ppo_mask.runner._settings import RunConfig, resolve
 from ppo_mask.runner._task import RANDOM, Task, make_parts
 from ppo_mask.training import Trainer
@@ -93,7 +93,7 @@ def load_run(
             stored = merge(offered, read_stored(run_dir, checkpoint, offered))
         except RunError as error:
             raise RunError(f"run {run_dir.path} is not of this program: {error}") from error
-        config = absolute(resolve(stored))
+        config = resolve(stored)
         env, _ = make_parts(task, config)
         policy = Policy(load_weights(checkpoint, _model_like(task, env, config)))
     if task.play_env is not None:

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from ppo_mask.checkpoints._runs import LATEST
 from ppo_mask.errors import RunError
-from ppo_mask.runner._schema import did_you_mean
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun, load_run
@@ -27,17 +26,19 @@ def add_players(
     """
     parser.add_argument(
         "runs",
-        nargs="*" if several else "?",
+        nargs="*",
         metavar="RUN",
         help="a run's folder, name or URL, a checkpoint in it, or a saved policy (default: the "
         "newest run)",
     )
+    parser.set_defaults(several=several)
     parser.add_argument("--latest", action="store_true", help="the newest run there is")
     add_folder(parser)
     parser.add_argument(
         "--policy",
-        nargs="+" if several else 1,
+        nargs="+",
         default=[],
+        choices=task.policy_names,
         metavar="NAME",
         help=f"a policy that the program has: {', '.join(task.policy_names)}",
     )
@@ -64,13 +65,8 @@ def load_players(
     Raises:
         RunError: there is no such policy, or several are given and only one may play.
     """
-    given = options.runs if isinstance(options.runs, list) else [options.runs] * bool(options.runs)
-    for name in options.policy:
-        if name not in (names := task.policy_names):
-            hint = did_you_mean(name, names)
-            raise RunError(f"there is no policy {name}{hint}; there are {', '.join(names)}")
-    places = [*given, *[LATEST] * options.latest, *options.policy]
-    if given is not options.runs and len(places) > 1:
+    places = [*options.runs, *[LATEST] * options.latest, *options.policy]
+    if len(places) > 1 and not options.several:
         raise RunError(f"{' and '.join(places)}: give one policy; evaluate compares several")
     try:
         found = places or [LATEST]

@@ -10,7 +10,7 @@ from ppo_mask.checkpoints import RunDir, expand_user
 from ppo_mask.checkpoints._runs import LATEST
 from ppo_mask.errors import RunError
 from ppo_mask.runner._schema import load_yaml
-from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, html, mean_of, read_log
+from ppo_mask.runner.commands._curves import PLOTTED, Band, Log, draw, mean_of, read_log
 from ppo_mask.runner.commands._options import (
     add_command,
     add_folder,
@@ -44,7 +44,7 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
         type=expand_user,
         default="curves.png",
         metavar="FILE",
-        help="what to write: .png, .svg or .html (default: curves.png)",
+        help="what to write: .png or .svg (default: curves.png)",
     )
     parser.add_argument(
         "--metrics",
@@ -62,19 +62,16 @@ def add_plot(commands: Any, titles: Mapping[str, str] | None = None) -> None:
 
 
 def _run(options: argparse.Namespace, titles: Mapping[str, str]) -> int:
-    kind = Path(options.out).suffix.lower()
-    if kind not in (".png", ".svg", ".html"):
-        raise RunError(f"--out must end in .png, .svg or .html, got {options.out}")
-    folders = run_folders(options.runs, options.checkpoint_dir)
+    format = Path(options.out).suffix.lower()[1:]
+    if format not in ("png", "svg"):
+        raise RunError(f"--out must end in .png or .svg, got {options.out}")
+    folders = by_label(run_folders(options.runs, options.checkpoint_dir))
     refuse_existing([options.out], options.force)
-    logs = {label: read_log(f.metrics) for label, f in by_label(folders).items()}
+    logs = {label: read_log(folder.metrics) for label, folder in folders.items()}
     bands: dict[str, Band] = {}
     if options.mean:
-        logs, bands = means_of_seeds(folders, list(logs.values()))
-    format = "png" if kind == ".png" else "svg"
-    picture = draw(logs, format, options.metrics, titles, bands)
-    content = html(picture, ", ".join(logs)) if kind == ".html" else picture
-    write(options.out, content, options.force)
+        logs, bands = means_of_seeds(folders, logs)
+    write(options.out, draw(logs, format, options.metrics, titles, bands), options.force)
     return 0
 
 
@@ -95,21 +92,18 @@ def settings_of(folder: RunDir) -> dict[str, Any]:
 
 
 def means_of_seeds(
-    folders: Sequence[RunDir], logs: Sequence[Log]
+    folders: Mapping[str, RunDir], logs: Mapping[str, Log]
 ) -> tuple[dict[str, Log], dict[str, Band]]:
     """Computes mean and band (from lowest to highest) of runs that differ only in the seed."""
-    groups: dict[frozenset[str], list[int]] = {}
-    for place, folder in enumerate(folders):
+    groups: dict[frozenset[str], list[str]] = {}
+    for label, folder in folders.items():
         settings = settings_of(folder)
         settings.pop("seed", None)
-        groups.setdefault(frozenset(map(str, settings.items())), []).append(place)
+        groups.setdefault(frozenset(map(str, settings.items())), []).append(label)
     means: dict[str, Log] = {}
     bands: dict[str, Band] = {}
-    for places in groups.values():
-        names = {re.sub(r"-seed\d+$", "", folders[n].path.name) for n in places}
-        label = names.pop() if len(names) == 1 else "runs"
-        label += f" ({len(places)} seeds)" if len(places) > 1 else ""
-        while label in means:
-            label += "'"
-        means[label], bands[label] = mean_of([logs[n] for n in places])
+    for labels in groups.values():
+        seeds = f" ({len(labels)} seeds)" if len(labels) > 1 else ""
+        label = re.sub(r"-seed\d+$", "", labels[0]) + seeds
+        means[label], bands[label] = mean_of([logs[label] for label in labels])
     return means, bands

@@ -21,7 +21,7 @@ from ppo_mask.runner.commands._options import add_command, add_files, refuse_exi
 from ppo_mask.runner.commands._players import add_players, load_players
 from ppo_mask.training._health import all_finite, describe_not_finite
 
-_FEW_ACTIONS, _TOP_ACTIONS = 12, 8
+_TOP_ACTIONS = 8
 
 
 def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
@@ -141,15 +141,12 @@ def _text(frame: Frame, names: Sequence[str]) -> str:
     lines.append(frame.scene.rstrip("\n"))
     decision = frame.decision
     if decision is not None:
-        shown = range(len(names))
-        if len(names) > _FEW_ACTIONS:
-            ranked = sorted(frame.allowed, key=lambda action: -decision.probabilities[action])
-            shown = ranked[:_TOP_ACTIONS]
+        ranked = sorted(frame.allowed, key=lambda action: -decision.probabilities[action])
         chosen = np.atleast_1d(decision.action)
         shares = [
             f"{'▸' if action in chosen else ''}{names[action]} "
-            + (f"{100 * decision.probabilities[action]:.0f}%" if action in frame.allowed else "–")
-            for action in shown
+            f"{100 * decision.probabilities[action]:.0f}%"
+            for action in ranked[:_TOP_ACTIONS]
         ]
         among = f"{len(frame.allowed)} of {len(names)} allowed"
         value = "" if decision.value is None else f", value {decision.value:.4g}"

@@ -63,14 +63,17 @@ class Curve(Callback):
 
 
 def train(
-    game: AbstractGame[Any], ppo: pm.PPO, size: int, steps: int, seed: int, width: int
+    game: AbstractGame[Any], ppo: pm.PPO, pool: tuple[int, int], steps: int, seed: int, width: int
 ) -> tuple[Curve, float]:
     """Trains; returns the curve, and the steps a second without evaluations."""
     env = Seat(game, random_opponent)
     model_key, key = jax.random.split(jax.random.key(seed))
     model = pm.network_for(env, "mlp", hidden_dim=width, layer_norm=True, key=model_key)
-    pool = SelfPlay(lambda env: env.opponent, 10, size, 0.6, (random_opponent,) * (size > 1))
-    trainer, curve = pm.Trainer(env, ppo, curriculum=pool), Curve(env, seed)
+    size, at_random = pool
+    curriculum = SelfPlay(
+        lambda env: env.opponent, 10, size, 0.6 * (size > 1), (random_opponent,) * at_random
+    )
+    trainer, curve = pm.Trainer(env, ppo, curriculum=curriculum), Curve(env, seed)
     history = pm.History()
     trainer.train(trainer.init(model, key), steps, callbacks=[curve, history])
     speeds = sorted(line.values["train/steps_per_second"] for line in history.records)
@@ -83,7 +86,8 @@ def main() -> None:
     parser.add_argument("game", choices=GAMES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=6_000_000)
-    parser.add_argument("--pool", type=int, default=4)
+    parser.add_argument("--pool", type=int, default=4, help="opponents side by side")
+    parser.add_argument("--random", type=int, default=2, help="how many of them play at random")
     parser.add_argument("--hidden-dim", type=int, default=256)
     parser.add_argument("--ent-coef", type=float, default=PPO.ent_coef)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -91,8 +95,8 @@ def main() -> None:
     options = parser.parse_args()
     game: Any = GAMES[options.game]()
     ppo, began = dataclasses.replace(PPO, ent_coef=options.ent_coef), time.perf_counter()
-    sizes = (options.pool, options.steps, options.seed, options.hidden_dim)
-    curve, speed = train(game, ppo, *sizes)
+    pool, sizes = (options.pool, options.random), (options.steps, options.seed, options.hidden_dim)
+    curve, speed = train(game, ppo, pool, *sizes)
     seconds, last = time.perf_counter() - began, len(curve.models) - 1
     picked = [round(last * n / (CHECKPOINTS - 1)) for n in range(CHECKPOINTS)]
     players: dict[str, Any] = {"random": UniformActorCritic(game.num_actions)}
@@ -113,7 +117,7 @@ def main() -> None:
         content = {
             "game": options.game,
             "seed": options.seed,
-            "pool": options.pool,
+            "pool": pool,
             "seconds": seconds,
             "steps_per_second": speed,
             "curve": [{k: told_all(v) for k, v in point.items()} for point in curve.points],

@@ -93,7 +93,8 @@ class Othello(AbstractGame[Position]):
     def draw(self, state: Position) -> str:
         """Draws the stones of player 0 as x, those of player 1 as o."""
         rows = np.asarray(state.board).reshape(SIZE, SIZE)
-        return "\n".join(" ".join(".xo"[cell] for cell in row) for row in rows)
+        lines = [" ".join(".xo"[cell] for cell in row) for row in rows]
+        return "\n".join([*lines, f"{'xo'[int(state.player)]} to move"])
 
     def _turn(self, state: Position) -> tuple[Position, Turn]:
         side = 1 - 2 * state.player

@@ -166,3 +166,73 @@ def test_example_from_scratch_matches_the_library() -> None:
     for one, other, start in zip(*map(jax.tree.leaves, (ours, theirs, model)), strict=True):
         np.testing.assert_allclose(one, other, atol=2e-5)
         assert np.abs(other - start).max() > 1e-3
+
+
+def othello_by_hand(board: np.ndarray, side: int) -> dict[int, list[tuple[int, int]]]:
+    """The stones that each move turns."""
+    moves: dict[int, list[tuple[int, int]]] = {}
+    steps = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
+    for row, column in zip(*np.nonzero(board == 0), strict=True):
+        stones: list[tuple[int, int]] = []
+        for down, right in steps:
+            line: list[tuple[int, int]] = []
+            place = (row + down, column + right)
+            while max(place) < 6 and min(place) >= 0 and board[place] == -side:
+                line.append(place)
+                place = (place[0] + down, place[1] + right)
+            if max(place) < 6 and min(place) >= 0 and board[place] == side:
+                stones += line
+        if stones:
+            moves[6 * int(row) + int(column)] = stones
+    return moves
+
+
+def test_othello_is_that_of_the_rules() -> None:
+    game, key = load("examples/othello.py").Othello(), jax.random.key(0)
+    deal, move, random = jax.jit(game.deal), jax.jit(game.move), np.random.default_rng(0)
+    passes = 0
+    for _ in range(20):
+        state, turn = deal(key)
+        side, board = 1, np.asarray(state.board).reshape(6, 6).copy()
+        while not turn.terminated:
+            moves = othello_by_hand(board, side)
+            assert np.flatnonzero(turn.action_mask).tolist() == (sorted(moves) or [36])
+            action = int(random.choice(sorted(moves) or [36]))
+            passes += action == 36
+            if action < 36:
+                board[action // 6, action % 6] = side
+                for place in moves[action]:
+                    board[place] = side
+            state, turn = move(key, state, jnp.int32(action))
+            side = -side
+            np.testing.assert_array_equal(np.asarray(state.board).reshape(6, 6), board)
+        assert not othello_by_hand(board, 1) | othello_by_hand(board, -1)
+        assert turn.rewards.tolist() == [np.sign(board.sum()), -np.sign(board.sum())]
+    assert passes > 0
+
+
+def test_the_solver_of_connect_four_is_right() -> None:
+    solver = load("benchmarks/connect_four.py")
+
+    def best(own: int, other: int) -> int:
+        """All of the tree, without any order or pruning."""
+        cells = [cell for x in range(7) if (cell := solver.landing(own | other, x))]
+        values = [1 if solver.has_four(own | cell) else -best(other, own | cell) for cell in cells]
+        return max(values, default=0)
+
+    random, values = np.random.default_rng(0), set[int]()
+    while len(values) < 3:
+        own, other = 0, 0
+        for _ in range(35):
+            cells = [cell for x in range(7) if (cell := solver.landing(own | other, x))]
+            stone = int(random.choice(np.array(cells, dtype=object)))
+            if solver.has_four(own | stone):
+                break
+            own, other = other, own | stone
+        else:
+            values.add(value := best(own, other))
+            assert solver.value(own, other, {}) == value
+    # Four in a row, a column and both diagonals; not around a corner.
+    rows = [[0, 7, 14, 21], [0, 1, 2, 3], [0, 8, 16, 24], [3, 9, 15, 21]]
+    assert all(solver.has_four(sum(1 << x for x in row)) for row in rows)
+    assert not solver.has_four(sum(1 << x for x in [4, 5, 7, 8]))

@@ -24,11 +24,13 @@ from linux import only_linux
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
+from ppo_mask.games import Seat
 from ppo_mask.runner import commands, load_run, main
 from ppo_mask.runner.commands import _monitor
 from ppo_mask.runner.commands._curves import draw, mean_of, read_log, sparkline
 from ppo_mask.runner.commands._options import to_json
 from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
+from reveal import Reveal
 
 
 def call(*words: object) -> int:
@@ -154,6 +156,37 @@ def test_several_choices_at_once_are_watched(tmp_path, capsys):
     pm.save_policy(model, tmp_path / "doors")
     assert main(task, corridor.DEFAULTS, ["watch", str(tmp_path / "doors"), "--sample"]) == 0
     assert re.search(r"step 1: action 0:\d 1:\d 2:\d, reward", capsys.readouterr().out)
+
+
+def test_a_person_plays_against_a_policy(tmp_path, capsys, monkeypatch):
+    def says_two(observation, mask, key):
+        return jnp.int32(2)
+
+    task = dataclasses.replace(
+        corridor.TASK,
+        make_env=lambda _: Seat(Reveal(), says_two, begins=True),
+        metrics={},
+        console_columns={},
+    )
+    words = ["watch", "--policy", "random", "--play"]
+    typed = iter(["", "4", "one", "3"])
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    said = []
+    for seed in range(6):
+        assert main(task, corridor.DEFAULTS, [*words, f"--seed={seed}"]) == 0
+        text = capsys.readouterr().out
+        assert text.count("allowed: 0, 1, 2, 3") == 1
+        assert "step 1: action 3, reward " in text
+        said.append(re.findall(r"game\[1\] = \[(.+)\]", text)[-1])
+        typed = iter(["3"])
+    assert len({*said}) > 1  # It is the policy that answers, not the environment's opponent.
+
+    monkeypatch.undo()
+    monkeypatch.setattr("builtins.input", lambda _: (_ for _ in ()).throw(EOFError))
+    assert main(task, corridor.DEFAULTS, words) == 2
+    assert "the game has been left" in capsys.readouterr().err
+    assert main(task, corridor.DEFAULTS, [*words, f"--html={tmp_path}/x.html"]) == 2
+    assert "--play is for the terminal" in capsys.readouterr().err
 
 
 PICTURES = {

@@ -10,34 +10,13 @@ import numpy as np
 import pytest
 
 import ppo_mask as pm
+import reveal
+from own_process import printed_with
 from ppo_mask.errors import FieldError, RunError
-from ppo_mask.games import AbstractGame, Seat, Turn, random_opponent
+from ppo_mask.games import Seat, random_opponent
 from ppo_mask.training import History, SelfPlay
 from ppo_mask.training._self_play import Pool
-
-
-class Reveal(AbstractGame[Any]):
-    """Each says a number; the higher one wins. ``info`` has the second one's."""
-
-    num_actions: int = eqx.field(static=True, default=4)
-    num_players: int = eqx.field(static=True, default=2)
-
-    def deal(self, key: Any) -> Any:
-        return self._turn((jnp.int32(0), jnp.full(2, -1, jnp.int32)))
-
-    def move(self, key: Any, state: Any, action: Any) -> Any:
-        player, said = state
-        return self._turn((1 - player, said.at[player].set(action)))
-
-    def observe(self, state: Any, player: Any) -> Any:
-        return jax.nn.one_hot(player, 2)
-
-    def _turn(self, state: Any) -> Any:
-        player, said = state
-        is_over = said[1] >= 0
-        gain = jnp.where(is_over, jnp.sign(said[0] - said[1]), 0).astype(jnp.float32)
-        info = {"second": said[1]}
-        return state, Turn(player, jnp.ones(4, bool), jnp.stack([gain, -gain]), is_over, info=info)
+from reveal import CONFIG, Reveal, begin, trainer
 
 
 class Says(pm.networks.AbstractActorCritic):
@@ -146,21 +125,6 @@ def test_the_rating_is_the_most_likely_one():
     assert 700 < float(sure.elo) < 1000
 
 
-CONFIG = pm.PPO(num_envs=16, num_steps=8, num_minibatches=2, update_epochs=1, learning_rate=0.01)
-
-
-def trainer(**more: Any) -> pm.Trainer:
-    env = Seat(Reveal(), random_opponent)
-    self_play = SelfPlay(opponent, every=2, size=4, share=0.3, fixed=(random_opponent,))
-    return pm.Trainer(env, CONFIG, curriculum=self_play, **more)
-
-
-def begin(trainer: pm.Trainer, kind: str = "mlp") -> Any:
-    sizes: Any = {"hidden_dim": 8} | ({"num_layers": 1} if kind == "mlp" else {})
-    model = pm.network_for(trainer.env, kind, key=jax.random.key(0), **sizes)
-    return trainer.init(model, jax.random.key(1))
-
-
 def test_a_learner_beats_its_older_copies_and_the_log_says_so():
     history, mine = History(), trainer()
     state = mine.train(begin(mine), 60 * CONFIG.batch_size, callbacks=[history])
@@ -185,6 +149,13 @@ def test_a_stopped_run_with_a_pool_goes_on_to_the_bit(tmp_path: Path):
     store.save(7, half, {}, None, False)
     restored = store.checkpoint(7).restore(jax.eval_shape(lambda: half))
     assert eqx.tree_equal(mine.train(restored, 12 * CONFIG.batch_size), whole)
+
+
+@pytest.mark.slow
+def test_a_pool_on_two_devices_is_that_of_one() -> None:
+    memory: Any = reveal.train(12).memory
+    for name, value in printed_with(2, reveal.__file__).items():
+        np.testing.assert_allclose(getattr(memory, name), value, atol=1e-3)
 
 
 def test_recurrent_copies_keep_their_hidden_state():

@@ -29,7 +29,10 @@ class Moves(gymnasium.Env[Any, Any]):
         self.game = game = make(**options)
         if not hasattr(game, "agent_iter"):
             name = type(game).__name__
-            raise UnfitError(f"{name} is no AEC game; pettingzoo.utils has parallel_to_aec")
+            raise UnfitError(
+                f"{name} is no AEC game; where all act at once, let one policy play all, as "
+                "the recipe for JaxMARL does, or take parallel_to_aec of pettingzoo.utils"
+            )
         player, *others = game.possible_agents
         for spaces_of in game.observation_space, game.action_space:
             if any(spaces_of(other) != spaces_of(player) for other in others):

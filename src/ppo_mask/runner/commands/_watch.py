@@ -1,6 +1,7 @@
 """``watch``: shows an episode that a run's policy plays, as text, as a page or as a GIF."""
 
 import argparse
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, page
 from ppo_mask.envs.drawing._frames import name_action
 from ppo_mask.errors import RunError
+from ppo_mask.games import Seat
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun
@@ -33,6 +35,11 @@ def add_watch(commands: Any, task: Task[Any], defaults: RunConfig[Any]) -> None:
         "show an episode that a run's policy plays",
     )
     add_players(parser, task, several=False, max_steps=200)
+    parser.add_argument(
+        "--play",
+        action="store_true",
+        help="choose the actions yourself; the policy plays the other seats of a game",
+    )
     add_files(parser)
 
 
@@ -41,6 +48,12 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     refuse_existing(files, options.force)
     (run,) = load_players(options, task, defaults)
     names = Actions.of(run.env.num_actions).names
+    if options.play:
+        if Actions.of(run.env.num_actions).has_parts or files:
+            raise RunError("--play is for the terminal, and for actions of one part")
+        if isinstance(run.env, Seat):
+            opponent = Seat(run.env.game, run.policy, run.env.begins)
+            run = dataclasses.replace(run, env=opponent)
     frames = list[Frame]()
     with second_interrupt_ends():
         for frame in _play(run, options, as_text=not files):
@@ -115,7 +128,12 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         known = float(value) if np.isfinite(value) else None
         decision = Decision(numbers, tuple(probabilities.tolist()), known)
         allowed = tuple(np.flatnonzero(timestep.action_mask).tolist())
-        yield Frame(step, scene, allowed, action, rewards, return_, decision, end)
+        shown = None if options.play else decision
+        yield Frame(step, scene, allowed, action, rewards, return_, shown, end)
+        if options.play:
+            chosen = numbers = _ask(
+                [Actions.of(env.num_actions).names[x] for x in allowed], allowed
+            )
         state, timestep = take_step(step_key, state, chosen)
         step, action, rewards = step + 1, numbers, {"reward": float(timestep.reward)}
         return_ += rewards["reward"]
@@ -123,6 +141,19 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
             end = "terminated" if timestep.terminated else "truncated"
         elif step == options.max_steps:
             end = "cut off"
+
+
+def _ask(names: Sequence[str], allowed: Sequence[int]) -> int:
+    """Asks for an allowed action, by its name or number, until there is one."""
+    print(f"allowed: {', '.join(names)}")
+    while True:
+        try:
+            word = input("your action: ").strip()
+        except EOFError as error:
+            raise RunError("the game has been left") from error
+        for name, action in zip(names, allowed, strict=True):
+            if word in (name, str(action)):
+                return action
 
 
 _NO_TEXT = "the environment draws no text; --html FILE and --gif FILE show its pictures, if any"

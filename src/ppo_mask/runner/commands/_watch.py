@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.devices.interrupts import second_interrupt_ends
@@ -78,7 +79,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
 def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> Iterator[Frame]:
     """Plays an episode; the scene of each frame is a picture, or text if that is asked for."""
     env, model, host = run.env, run.policy.model, host_env_in(run.env)
-    starts = np.array(Actions.of(env.num_actions).starts)
+    names, starts = Actions.of(env.num_actions).names, np.array(Actions.of(env.num_actions).starts)
 
     is_greedy = run.plays_greedily(options.sample)
 
@@ -131,9 +132,8 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         shown = None if options.play else decision
         yield Frame(step, scene, allowed, action, rewards, return_, shown, end)
         if options.play:
-            chosen = numbers = _ask(
-                [Actions.of(env.num_actions).names[x] for x in allowed], allowed
-            )
+            numbers = _ask([names[x] for x in allowed], allowed)
+            chosen = jnp.int32(numbers)
         state, timestep = take_step(step_key, state, chosen)
         step, action, rewards = step + 1, numbers, {"reward": float(timestep.reward)}
         return_ += rewards["reward"]

@@ -61,7 +61,6 @@ from ppo_mask.training import (
     Trainer,
     TrainingError,
     TrainState,
-    acknowledge_stop,
 )
 from ppo_mask.training._lower import traced_ahead
 from ppo_mask.training._seeds import model_of_one_seed
@@ -137,11 +136,8 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
         TrainingError: training failed (see :meth:`Trainer.train`), the last state could not be
             saved, or a run could not be copied to its bucket.
     """
-    try:
-        with contextlib.ExitStack() as held:
-            return _execute(task, plan, held)
-    finally:
-        acknowledge_stop()  # The returned reason, or the error, tells the caller.
+    with contextlib.ExitStack() as held:
+        return _execute(task, plan, held)
 
 
 def _execute(task: Task[Environment], plan: Plan[Environment], held: contextlib.ExitStack) -> str:

@@ -128,16 +128,14 @@ def check_rules(algorithm: Any) -> None:
             raise FieldError(field.name, f"must be {wanted}, got {value!r}")
 
 
-def check_divides(field: str, parts: int, what: str, whole: int, times: str = "") -> None:
+def check_divides(field: str, parts: int, what: str, whole: int) -> None:
     """Checks that a number divides another.
 
     Args:
-        field: the name of the setting that is the divisor; with ``times``, one of the divisor's two
-            factors.
+        field: the name of the setting that is the divisor.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.
-        times: the divisor's other factor in words; empty if ``field`` is the whole divisor.
 
     Raises:
         FieldError: ``parts`` does not divide ``whole``; the message suggests a divisor.
@@ -145,8 +143,7 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     if whole % parts:
         largest = min(parts - 1, whole)
         fitting = next(n for n in range(largest, 0, -1) if whole % n == 0)
-        product = f"x {times} = {parts}" if times else f"= {parts}"
-        raise FieldError(field, f"{product} does not divide {what} = {whole}; {fitting} would do")
+        raise FieldError(field, f"= {parts} does not divide {what} = {whole}; {fitting} would do")
 
 
 def _violation(value: Any, field: dataclasses.Field[Any]) -> str:

@@ -18,6 +18,7 @@ from ppo_mask.jax_tools._loops import mean_over_parts, scan_until
 from ppo_mask.jax_tools._trees import changes
 from ppo_mask.networks import trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
+from ppo_mask.training._names import check_logged_names
 
 Loss = Callable[..., Any]
 """A function of a model and a minibatch that returns one number and metrics by name."""
@@ -112,13 +113,10 @@ def take_gradient_steps(
     require_float32(model)
     params, static = trainable(model)
 
-    # A function for shard_map must not close over traced values, so `arrays` is its argument.
-    arrays, rest = eqx.partition((static, loss), eqx.is_array)
-
     def gradient(
-        params: ArrayTree, arrays: ArrayTree, batch: ArrayTree, rows: Array, others: ArrayTree
+        params: ArrayTree, fixed: Any, batch: ArrayTree, rows: Array, others: ArrayTree
     ) -> ArrayTree:
-        static, loss = eqx.combine(arrays, rest)
+        static, loss = fixed
 
         def of_part(part: tuple[Array, ArrayTree]) -> ArrayTree:
             rows, others = part
@@ -140,7 +138,7 @@ def take_gradient_steps(
         rows, step_size = xs
         others = () if beside is None else beside(rows)
         on_devices = shard_over_envs(mesh, gradient, (None, None, 1, 1, 1), None)
-        grad, metrics = on_devices(params, arrays, batch, rows, others)
+        grad, metrics = on_devices(params, (static, loss), batch, rows, others)
         with naming("the optimizer"):
             with number_settings():  # Optax relies on JAX's defaults.
                 direction, opt_state = optimizer.update(grad, opt_state, params)
@@ -190,12 +188,9 @@ def with_own(metrics: dict[str, Array], own: dict[str, Array]) -> dict[str, Arra
     """Adds an algorithm's own metrics to those of its loss.
 
     Raises:
-        WrongPart: a metric of the loss has the name of another.
+        ValueError: a metric of the loss has the name of another.
     """
-    for name in metrics.keys() & own.keys():
-        raise WrongPart(
-            f"a metric cannot be called {name!r}: the library logs a train/{name} of its own"
-        )
+    check_logged_names(metrics, own)
     return metrics | own
 
 

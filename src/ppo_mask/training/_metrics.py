@@ -141,10 +141,10 @@ def with_episode(info: Mapping[str, Any], return_: Any, length: Any) -> dict[str
     return {"episode_return": return_, "episode_length": length, **info}
 
 
-def _empty(layout: Layout, *runs: int) -> Sums:
+def _empty(layout: Layout) -> Sums:
     def full(size: int, value: float, dtype: Any) -> Array:
         # By NumPy, which compiles nothing.
-        return jnp.asarray(np.full((*runs, size), value, dtype))
+        return jnp.asarray(np.full(size, value, dtype))
 
     return Sums(
         layout,
@@ -156,8 +156,9 @@ def _empty(layout: Layout, *runs: int) -> Sums:
 
 
 def emptied(sums: Sums) -> Sums:
-    """Makes the sums before the next log line, of one run or of several seeds."""
-    return _empty(sums.layout, *sums.counts.shape[:-1])
+    """Makes the sums before the next log line, on the devices of the old ones."""
+    zeros = jax.tree.map(jnp.zeros_like, sums)
+    return eqx.tree_at(lambda x: x.maxima, zeros, jnp.full_like(sums.maxima, -jnp.inf))
 
 
 def add_steps(

@@ -190,28 +190,28 @@ def evaluate(
         try:
             while between(bool(goes_on)):
                 playing, goes_on = _play(model, vector_env, playing, greedy, metrics, chunk)
-            playing = jax.device_get(eqx.tree_at(lambda x: x.rollout, playing, None))
+            ends = playing.episodes, playing.totals, playing.allowed, playing.finite
+            episodes, totals, allowed, finite = jax.device_get(ends)
         finally:
             # Only after _begin: until then, the latest batch of environments is the training's.
             if host_env is not None:
                 host_env.release()
     if host_env is not None and (failure := host_env.take_failure()) is not None:
         raise failure
-    episodes: Any = playing.episodes
-    if not playing.allowed:
+    if not allowed:
         raise ValueError(describe_empty_mask(env.num_actions))
-    if not playing.finite:
+    if not finite:
         raise RunError(describe_not_finite(model))
     if (steps := episodes.episode_length.sum(dtype=np.int64)) > MAX_COUNT:
         raise RunError(
             f"an evaluation has at most {MAX_COUNT:,} steps, and this one took {steps:,}: play "
             "fewer episodes at a time"
         )
-    values = summarize(playing.totals)
+    values = summarize(totals)
     return EvaluationResult(
         *episodes[:-1],
-        _of_episodes(metrics, episodes),
-        {name if name.startswith("eval/") else f"eval/{name}": x for name, x in values.items()},
+        episode_metrics=_of_episodes(metrics, episodes),
+        values={n if n.startswith("eval/") else f"eval/{n}": x for n, x in values.items()},
     )
 
 

@@ -11,8 +11,9 @@ import optax
 from jaxtyping import Array, Float, Key, Scalar
 
 from ppo_mask.acting import RewardScaler, RolloutState, Transition, next_values
-from ppo_mask.errors import FieldError
+from ppo_mask.errors import FieldError, WrongPart, naming
 from ppo_mask.jax_tools import ArrayTree, number_settings
+from ppo_mask.jax_tools._parts import as_floats
 from ppo_mask.networks import Model, add_normalization, to_bfloat16, trainable, update_statistics
 from ppo_mask.networks._model import PRECISIONS
 from ppo_mask.ppo._gae import estimate_advantages
@@ -31,7 +32,7 @@ from ppo_mask.training import (
     take_gradient_steps,
     traced_setting,
 )
-from ppo_mask.training._gradients import WrongPart, as_floats, naming, with_own
+from ppo_mask.training._gradients import with_own
 from ppo_mask.training._rules import MAX_COUNT
 
 REFERENCE_BATCH = 32_768

@@ -184,7 +184,7 @@ def evaluate(
     check_metric_names(metrics)
     model = as_model(model)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    with second_interrupt_ends(), explained(env, model, metrics):
+    with second_interrupt_ends(), explained(env):
         playing, goes_on = _begin(model, vector_env, key, num_episodes, metrics), True
         jax.block_until_ready(playing)
         try:

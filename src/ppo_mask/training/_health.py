@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Scalar
 
 from ppo_mask.acting import Transition
 from ppo_mask.envs.actions import Actions, NumActions
-from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
 from ppo_mask.training._state import TrainState
 
@@ -121,8 +120,8 @@ def _not_finite(named: dict[str, Array]) -> list[str]:
     return [name for name, x in named.items() if not np.isfinite(x).all()]
 
 
-def all_finite(tree: ArrayTree) -> Bool[Array, ""]:
-    """Whether all floats of a tree are finite."""
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all floats of a tree, which may also hold functions, are finite."""
     finite = jnp.array(True)
     for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)):
         finite &= jnp.isfinite(leaf).all()

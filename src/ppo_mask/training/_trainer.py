@@ -20,14 +20,15 @@ from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import require_env
-from ppo_mask.errors import RunError, first_line
+from ppo_mask.errors import RunError, first_line, naming
 from ppo_mask.jax_tools import ArrayTree, for_platform
+from ppo_mask.jax_tools._parts import check_changes, parts_of
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_numbers
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._gradients import check_changes, naming, numbers, parts_of
+from ppo_mask.training._gradients import numbers
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
@@ -140,7 +141,7 @@ class Trainer(eqx.Module):
                 fault); or an environment in Python raised an error.
         """
         model = as_model(model)
-        with second_interrupt_ends(), explained(self.env, model, self.metrics):
+        with second_interrupt_ends(), explained(self.env):
             state = self.with_values().first_state(model, key)
             if (host_env := host_env_in(self.env)) is not None:
                 jax.block_until_ready(state)
@@ -244,7 +245,7 @@ class Trainer(eqx.Module):
 
         # Finding a NaN needs one update at a time.
         at_once = 1 if debug_nans else None
-        with explained(self.env, model, self.metrics):
+        with explained(self.env):
             return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":

@@ -60,7 +60,7 @@ class ProtocolError(RunError, AssertionError):
 
 
 class WrongPart(RunError, ValueError):
-    """A custom loss, or another custom part, returned something that training cannot use."""
+    """A custom part, such as a loss or a network, fails or returns what training cannot use."""
 
 
 @contextmanager

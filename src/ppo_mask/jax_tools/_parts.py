@@ -30,7 +30,7 @@ def check_changes(who: str, what: str, before: Any, after: Any) -> None:
 
 
 def parts_of(wanted: str, result: Any, count: int) -> tuple[Any, ...]:
-    """Checks that an algorithm's method returned so many things.
+    """Checks that a custom part returned so many things.
 
     Raises:
         WrongPart: it returned something else; the message begins with ``wanted``.

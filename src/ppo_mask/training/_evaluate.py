@@ -16,14 +16,14 @@ from ppo_mask.acting._rollout import next_rollout_state
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import TimeLimit, VectorEnv
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import require_env
+from ppo_mask.envs._shapes import Env, require_env
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools._trees import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._health import all_finite, describe_empty_mask, describe_not_finite
 from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize, with_episode
-from ppo_mask.training._mistakes import Env, explained
+from ppo_mask.training._mistakes import explained
 from ppo_mask.training._names import check_metric_names
 from ppo_mask.training._rules import MAX_COUNT
 

@@ -2,22 +2,15 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ppo_mask.envs import AbstractEnv
-from ppo_mask.envs._shapes import shapes_of
+from ppo_mask.envs._shapes import Env, shapes_of
 from ppo_mask.errors import short_tracebacks
-
-if TYPE_CHECKING:
-    Env: TypeAlias = AbstractEnv[Any]
-else:
-    Env = Any  # Checked by require_env, with errors that suggest a fix.
 
 _OF_TRACING = TypeError, ValueError, LookupError, AttributeError, NameError
 
 
 @contextmanager
-def explained(env: AbstractEnv[Any]) -> Generator[None]:
+def explained(env: Env) -> Generator[None]:
     """Replaces a tracing error with one line, a RunError, if the environment breaks the protocol.
 
     Traces the environment once more, after an error. Other errors stay as they are.

@@ -19,7 +19,7 @@ from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import require_env
+from ppo_mask.envs._shapes import Env, require_env
 from ppo_mask.errors import RunError, first_line, naming
 from ppo_mask.jax_tools import ArrayTree, for_platform
 from ppo_mask.jax_tools._parts import check_changes, parts_of
@@ -32,7 +32,7 @@ from ppo_mask.training._gradients import numbers
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
-from ppo_mask.training._mistakes import Env, explained
+from ppo_mask.training._mistakes import explained
 from ppo_mask.training._names import OF_TRAINING, check_logged_names, check_metric_names
 from ppo_mask.training._seeds import mean_line, model_of_one_seed, select_seed
 from ppo_mask.training._state import (

@@ -66,17 +66,15 @@ def examine(
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
-def describe_health(health: Health, state: TrainState, num_actions: NumActions) -> str | None:
-    """Describes the first problem and its remedy, in one line; None if there is no problem.
+def describe_health(health: Health, state: TrainState, num_actions: NumActions) -> str:
+    """Describes the first problem and its remedy, in one line.
 
     Args:
-        health: the health of an update.
+        health: the health of an update, which is not good.
         state: the run's state after this update.
         num_actions: the environment's number of actions.
     """
     health = jax.device_get(health)
-    if all(np.all(part) for part in jax.tree.leaves(health)):
-        return None
     if not np.all(health.allowed):
         return f"{describe_empty_mask(num_actions)} (ppo_mask.envs.check_env finds out where)"
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):

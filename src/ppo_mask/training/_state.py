@@ -70,9 +70,8 @@ def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
     """Places the state as :func:`place_state` does, inside a compiled function."""
     if mesh is None or mesh.size == 1:
         return state
-    arrays, rest = eqx.partition(state, eqx.is_array)
-    arrays = jax.lax.with_sharding_constraint(arrays, shardings_of(state, mesh))
-    return eqx.combine(arrays, rest)
+    shardings: Any = shardings_of(state, mesh)
+    return eqx.filter_shard(state, shardings)
 
 
 def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:

@@ -417,9 +417,10 @@ class PPO(AbstractAlgorithm):
             most = MAX_COUNT // self.gradient_steps - 1
             first = jnp.minimum(at.update, most) * self.gradient_steps
             steps = first + jnp.arange(self.gradient_steps, dtype=jnp.int32)
-            with number_settings():  # Optax relies on JAX's defaults.
-                rates: Any = jax.vmap(self.learning_rate)(steps)
-            return rates.astype(jnp.float32)
+            with naming("the learning rate's schedule"), number_settings():  # As optax needs it.
+                rates = jax.vmap(self.learning_rate)(steps)
+            wanted = "a schedule must give one number for each gradient step; for all, it gives"
+            return as_floats(rates, steps.shape, wanted).astype(jnp.float32)
         if not self.anneal_lr:
             return jnp.full(self.gradient_steps, self.learning_rate, jnp.float32)
         part = jnp.arange(self.gradient_steps, dtype=jnp.float32) / self.gradient_steps

@@ -5,12 +5,10 @@ import math
 from typing import Any, cast
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.errors import FieldError
-from ppo_mask.jax_tools import number_settings
 from ppo_mask.jax_tools._trees import python_scalar
 
 MAX_COUNT = 2**31 - 1
@@ -153,8 +151,8 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
         return ""
     if isinstance(field.default, bool):
         return "" if isinstance(value, bool) else "True or False"
-    if not field.metadata.get("static") and callable(value):
-        return _schedule_violation(value) if rules.schedule else "a number or a scalar array"
+    if rules.schedule and callable(value):
+        return ""
     if isinstance(field.default, str):
         return "" if str(value) in rules.one_of else " or ".join(rules.one_of)
     if field.metadata.get("static"):
@@ -165,14 +163,3 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
     # The value of a traced array is unknown.
     is_scalar = eqx.is_array(value) and getattr(value, "shape", None) == ()
     return "" if is_scalar else "a number or a scalar array"
-
-
-def _schedule_violation(schedule: Any) -> str:
-    """Describes a valid schedule; empty if ``schedule`` is valid."""
-    wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
-    try:
-        with number_settings():  # Optax relies on JAX's defaults.
-            value = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
-    except (TypeError, ValueError, ArithmeticError):
-        return wanted
-    return "" if getattr(value, "shape", None) == () else wanted

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.acting import Transition
+from ppo_mask.devices.sharding import device_put
 from ppo_mask.envs import VectorTimeStep
 from ppo_mask.envs.actions import Action, Actions, NumActions
 from ppo_mask.errors import naming
@@ -144,10 +145,10 @@ def with_episode(info: Mapping[str, Any], return_: Any, length: Any) -> dict[str
     return {"episode_return": return_, "episode_length": length, **info}
 
 
-def _empty(layout: Layout) -> Sums:
+def _empty(layout: Layout, *runs: int) -> Sums:
     def full(size: int, value: float, dtype: Any) -> Array:
         # By NumPy, which compiles nothing.
-        return jnp.asarray(np.full(size, value, dtype))
+        return jnp.asarray(np.full((*runs, size), value, dtype))
 
     return Sums(
         layout,
@@ -160,8 +161,9 @@ def _empty(layout: Layout) -> Sums:
 
 def emptied(sums: Sums) -> Sums:
     """Makes the sums before the next log line, on the devices of the old ones."""
-    zeros = jax.tree.map(jnp.zeros_like, sums)
-    return eqx.tree_at(lambda x: x.maxima, zeros, jnp.full_like(sums.maxima, -jnp.inf))
+    # Otherwise the next chunk would compile again: a program is for its arguments' devices.
+    fresh, committed = _empty(sums.layout, *sums.counts.shape[:-1]), sums.counts.committed
+    return device_put(fresh, jax.tree.map(lambda x: x.sharding, sums)) if committed else fresh
 
 
 def add_steps(

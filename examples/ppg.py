@@ -16,7 +16,7 @@ import ppo_mask as pm
 from a2c import Settings, make_env
 from ppo_mask.devices.sharding import per_env
 from ppo_mask.jax_tools import flat_numbers
-from ppo_mask.networks import forward, static_fields, trainable, vmap_axes
+from ppo_mask.networks import forward, trainable, vmap_axes
 from ppo_mask.networks.layers import affine, linear, observation_shapes, size_of
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main
 from ppo_mask.training import (
@@ -43,11 +43,6 @@ class AuxiliaryValue(pm.AbstractActorCritic):
         network_key, head_key = jax.random.split(key)
         self.network = pm.MLPActorCritic(observation_size, num_actions, hidden_dim, key=network_key)
         self.head = linear(hidden_dim, 1, 1.0, head_key)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """What a saved policy is built from."""
-        return static_fields(self)
 
     def __call__(self, observation: Any, action_mask: Any) -> Any:
         """See :class:`ppo_mask.AbstractActorCritic`."""

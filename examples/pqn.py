@@ -17,7 +17,7 @@ import ppo_mask as pm
 from a2c import Settings, make_env
 from ppo_mask.acting import next_values
 from ppo_mask.jax_tools import flat_numbers
-from ppo_mask.networks import static_fields, trainable
+from ppo_mask.networks import trainable
 from ppo_mask.networks.layers import activate, affine, linear, observation_shapes, size_of
 from ppo_mask.ppo import estimate_advantages
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main
@@ -46,11 +46,6 @@ class QNetwork(pm.AbstractActorCritic):
         hidden = [linear(sizes[i], sizes[i + 1], 2**0.5, keys[i]) for i in range(2)]
         self.layers = (*hidden, linear(hidden_dim, num_actions, 1.0, keys[2]))
 
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """What a saved policy is built from."""
-        return static_fields(self)
-
     def q_values(self, observation: Any) -> Float[Array, " actions"]:
         """The value of each action, allowed or not; layer norm replaces a target network."""
         x = flat_numbers(observation)
@@ -70,11 +65,6 @@ class EpsilonGreedy(pm.AbstractActorCritic):
 
     network: QNetwork
     epsilon: Float[Array, ""]
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """None: it acts in a rollout, and is never saved."""
-        return {}
 
     def __call__(self, observation: Any, action_mask: Any) -> Any:
         """See :class:`ppo_mask.AbstractActorCritic`."""

@@ -21,7 +21,6 @@ from _pytest.mark.expression import Expression
 from compilations import BUDGET, Compilations
 from ppo_mask.checkpoints import _runs
 from ppo_mask.runner import enable_compilation_cache
-from ppo_mask.training import acknowledge_stop
 from ppo_mask.training._trainer import run_chunk
 
 enable_compilation_cache()
@@ -151,13 +150,6 @@ def compiled(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str
 def forgotten() -> None:
     """The training program is compiled again, whoever has compiled the same before."""
     run_chunk._cached.clear_cache()
-
-
-@pytest.fixture(autouse=True)
-def no_stop_is_left() -> Iterator[None]:
-    """A test that stops a run by a signal does not end the next test's."""
-    yield
-    acknowledge_stop()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -59,6 +59,10 @@ class ProtocolError(RunError, AssertionError):
     """An environment breaks a law of the protocol; the one-line message names the law."""
 
 
+class WrongPart(RunError, ValueError):
+    """A custom part, such as a loss or a network, fails or returns what training cannot use."""
+
+
 @contextmanager
 def short_tracebacks() -> Generator[None]:
     """Re-raises a ``RunError`` without JAX's frames in its traceback."""
@@ -91,6 +95,24 @@ def reason_of(error: Exception) -> str:
     is_choice = type(error).__name__ == "TracerBoolConversionError"
     instead = "; use jnp.where or jax.lax.cond to branch on a traced value" if is_choice else ""
     return f"{kind}{first_line(error).rstrip('.')}{user_line(error.__traceback__)}{instead}"
+
+
+@contextmanager
+def naming(part: str) -> Generator[None]:
+    """Replaces an error of a custom part, such as a loss, by one line while the part is traced.
+
+    Args:
+        part: what it is, for the error's message.
+
+    Raises:
+        WrongPart: the part fails; the message names it, and the line of code.
+    """
+    try:
+        yield
+    except RunError:
+        raise
+    except Exception as error:  # A custom part may raise anything.
+        raise WrongPart(f"{part} fails: {reason_of(error)}") from error
 
 
 def warn(message: str) -> None:

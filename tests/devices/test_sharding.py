@@ -45,7 +45,7 @@ def test_no_more_devices_than_there_are():
         (
             {"num_envs": 8, "num_steps": 4, "num_minibatches": 4, "gradient_accumulation": 4},
             8,
-            "gradient_accumulation = 4 does not divide the rows .* on each of 8 devices = 1",
+            "gradient_accumulation = 4 does not divide the minibatch .* on each of 8 devices = 1",
         ),
     ],
 )

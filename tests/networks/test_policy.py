@@ -93,9 +93,8 @@ def test_ordered_dictionaries_are_as_plain_ones() -> None:
 
 @pytest.mark.parametrize("key", [1, None, np.zeros(2, np.uint32), jax.random.split(KEY, 2)])
 def test_a_key_that_is_none_is_one_line(key) -> None:
-    with pytest.raises(
-        ValueError, match=r"key must be a random key, got .*random\.key\(0\)"
-    ) as got:
+    wanted = r"parameter 'key' is .*, not Key\[Array, ''\]; jax\.random\.key\(0\) makes one"
+    with pytest.raises(TypeError, match=wanted) as got:
         POLICY.sample(SEEN, [1, 1, 1], key)
     assert "\n" not in str(got.value)
 

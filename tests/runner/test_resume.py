@@ -1,23 +1,20 @@
 """A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
-import dataclasses
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, a_trainer, flags, train
-from ppo_mask.callbacks import Saver
 from ppo_mask.checkpoints import Checkpoint, RunDir, load_policy
 from ppo_mask.runner import main
-from ppo_mask.training import Callback, Progress, Run, TrainingError, TrainState, _loop as loop
+from ppo_mask.training import Callback, Progress, Run, TrainState, _loop as loop
 from same_run import assert_same_run, log, newest, tensorboard_points
 
 OFTEN = ("--log-interval", "3", "--save-interval", "4", "--scored", "4", "--length", "3")
@@ -170,48 +167,15 @@ def test_a_signal_saves_and_ends_in_good_order(
 class Press(Callback):
     """Sends a signal at the first update."""
 
-    def __init__(self, number: signal.Signals) -> None:
-        self.number = number
-
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
-        signal.raise_signal(self.number)
+        signal.raise_signal(signal.SIGTERM)
 
 
-def test_a_script_of_several_runs_ends_after_the_one_that_a_signal_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_is_of_one_run() -> None:
     trainer, start = a_trainer(num_envs=4, num_steps=4)
-
-    def updates(*callbacks: Callback) -> int:
-        return int(trainer.train(start, 64, callbacks=callbacks).update)
-
-    for number, error in ((signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)):
-        assert updates(Press(number)) == 1
-        with pytest.raises(error) as caught:
-            updates()
-        assert number == signal.SIGINT or getattr(caught.value, "code", None) == 128 + number
-        assert updates() == 4  # It was caught, so the program means to go on.
-    assert updates(Press(signal.SIGINT)) == 1
-    loop.acknowledge_stop()
-    assert updates() == 4
-    heard: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    try:
-        assert updates(Press(signal.SIGTERM)) == 1
-        assert (updates(), heard) == (4, [signal.SIGTERM])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    # It reaches another process after the last update.
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "reason_of_any", Mock(side_effect=[None, "SIGTERM"]))
-        trainer.train(start, 0)
-    with pytest.raises(SystemExit):
-        updates()
-    # A program's caller has its exit code.
-    monkeypatch.setattr(Saver, "outcome", Mock(side_effect=TrainingError))
-    task = dataclasses.replace(TASK, callbacks=lambda _: [Press(signal.SIGTERM)])
-    assert main(task, DEFAULTS, flags(tmp_path, 2)) == 1
-    assert updates() == 4
+    stopped = trainer.train(start, 64, callbacks=[Press()])
+    assert int(stopped.update) == 1
+    assert int(trainer.train(stopped, 64).update) == 4
 
 
 @pytest.mark.parametrize("first", [True, False])

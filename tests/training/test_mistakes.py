@@ -17,6 +17,7 @@ import ppo_mask as pm
 import programs
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools._trees import describe_shapes
+from ppo_mask.networks import as_model
 from ppo_mask.training import take_gradient_steps
 from ppo_mask.training._gradients import _checked as checked_loss
 
@@ -86,10 +87,6 @@ class Cell(pm.AbstractRecurrentActorCritic):
     def advance(self, observation, action_mask, hidden):
         result = pm.MaskedCategorical(jnp.zeros(2), action_mask), jnp.float32(0)
         return result if self.then is None else (*result, self.then(hidden))
-
-
-class Static(Pair):
-    table: Any = eqx.field(static=True)
 
 
 class League(pm.training.AbstractCurriculum):
@@ -180,11 +177,11 @@ MODELS = {
     ),
     "of logits": (
         lambda: Pair((jnp.zeros(2), jnp.zeros(()))),
-        "the network Pair must give a MaskedCategorical and a value",
+        "the network Pair must give a masked distribution and a value",
     ),
     "of many values": (
         lambda: Pair((pm.MaskedCategorical(jnp.zeros(2), jnp.ones(2, bool)), jnp.zeros(3))),
-        "must give a value of one number, not float32[3]",
+        "must give a value of one number; it gives an array of shape [3]",
     ),
     "of bfloat16": (
         lambda: jax.tree.map(lambda x: x.astype(jnp.bfloat16), mlp()),
@@ -192,22 +189,16 @@ MODELS = {
     ),
     "with dropout": (
         lambda: Pair(lambda mask: eqx.nn.Dropout()(jnp.ones(2))),
-        "the network Pair cannot be called with the environment's observation float32[3], "
-        "action_mask bool[2]: Dropout requires a key when running in non-deterministic mode",
-    ),
-    "of a static array": (
-        lambda: Static((), np.ones(2)),
-        "the network Static has an array in its static field table",
+        "the network Pair fails: Dropout requires a key when running in non-deterministic mode",
     ),
     "without the next hidden state": (
         lambda: Cell(jnp.zeros(3), None),
-        "the network Cell must give a MaskedCategorical, a value and the next hidden state",
+        "Cell must give a masked distribution and a value, and the next hidden state; it returned",
     ),
     "of a hidden state that grows": (
         lambda: Cell(jnp.zeros(3), lambda x: (x, x)),
-        "begins with the hidden state f32[3] and gives (f32[3], f32[3])",
+        "Cell may change values alone of its hidden state: it was float32[3], and is nothing",
     ),
-    "of a hidden state of Python": (lambda: Cell(0.0, lambda x: x), "the hidden state 0.0 and"),
     "its class": (lambda: pm.MLPActorCritic, "got the class MLPActorCritic"),
     "its state": (lambda: programs.locks().start, "got TrainState; use state.model"),
 }
@@ -272,9 +263,9 @@ PARTS = {
     "optimizer's name": ({"optimizer": "adam"}, "the optimizer fails: 'str' object is not"),
 }
 METRICS = {
-    "of no info": (lambda a, i: i["nope"], "asks for info 'nope', and the environment's info has"),
-    "of many": (lambda a, i: jnp.ones(3), "must give one number for a step, not float32[3]"),
-    "that fails": (lambda a, i: a @ a, "metric m fails: "),
+    "of no info": (lambda a, i: i["nope"], "episode_length, height) fails: KeyError 'nope'"),
+    "of many": (lambda a, i: jnp.ones(3), "must give one number for a step; for all, it gives an"),
+    "that fails": (lambda a, i: a @ a, ") fails: "),
 }
 
 
@@ -326,10 +317,15 @@ def test_a_wrapper_of_a_wrong_environment_says_the_same() -> None:
     assert message in line_of(lambda: pm.MultiTask((env, env)))
 
 
-@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
 @pytest.mark.parametrize(("make", "message"), MODELS.values(), ids=MODELS)
 def test_a_wrong_network_is_one_line(make: Any, message: str) -> None:
     assert message in line_of(lambda: train(model=make()))
+
+
+def test_a_hidden_state_may_begin_with_a_number() -> None:
+    model = as_model(Cell(0.0, lambda x: x + 1))
+    mask = jnp.ones(2, bool)
+    assert model.advance(jnp.ones(3), mask, model.initial_hidden())[2] == 1.0
 
 
 def test_what_an_algorithm_trains_besides_is_float32_too() -> None:
@@ -407,14 +403,18 @@ def test_errors_of_a_program_of_ones_own_go_through() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (pm.MaskedCategorical, "the network Pair must give a MaskedMultiCategorical and a value"),
+        (
+            pm.MaskedCategorical,
+            "the network has 16 actions, and the environment has 4 x 6 x 6 actions",
+        ),
         (
             lambda logits, mask: pm.MaskedMultiCategorical(logits, mask, (6, 4, 6)),
-            "the network Pair chooses of 6 x 4 x 6 actions, and the environment has 4 x 6 x 6",
+            "the network has 6 x 4 x 6 actions, and the environment has 4 x 6 x 6",
         ),
     ],
 )
 def test_a_network_for_other_choices_is_one_line(make: Any, line: str) -> None:
+    """A network may also hold functions."""
     model = Pair(lambda mask: (make(jnp.zeros(mask.size), mask), jnp.float32(0)))
     env = pm.envs.probes.MaskedDoors()
     assert line in line_of(lambda: pm.evaluate(model, env, jax.random.key(0), 1))

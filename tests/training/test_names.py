@@ -13,7 +13,7 @@ import ppo_mask as pm
 import programs
 from ppo_mask.callbacks import Evaluator, HealthChecks
 from ppo_mask.training import Run
-from ppo_mask.training._names import check_learned_names, check_metric_names
+from ppo_mask.training._names import OF_TRAINING, check_logged_names, check_metric_names
 
 ANY = pm.Metric(lambda action, info: action)
 MALFORMED = ["", " ", "\t", "two\nlines", " stats/a", "\x1b[1m", "\ud800"]
@@ -58,7 +58,7 @@ def test_a_callbacks_metric_is_refused_by_its_name(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["max_entropy", "mean_reward", "steps_per_second"])
 def test_an_algorithms_metric_replaces_none_of_the_librarys(name: str) -> None:
-    assert_refused(name, lambda: check_learned_names(["fine", name]))
+    assert_refused(name, lambda: check_logged_names(["fine", name], OF_TRAINING))
 
 
 @pytest.mark.parametrize("name", ["lr", "grad_norm", "gradient_steps", "explained_variance"])

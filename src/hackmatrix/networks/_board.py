@@ -11,7 +11,7 @@ its ways to the exit. Each of the two groups has its own layer and layer norm, s
 dominates.
 """
 
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import equinox as eqx
 import jax
@@ -30,13 +30,7 @@ from hackmatrix.networks.features import (
 from hackmatrix.observation import CHANNELS, Observation, compress
 from hackmatrix.rules.planes import NUM_CELLS, SIZE
 from ppo_mask.jax_tools import number_settings
-from ppo_mask.networks import (
-    AbstractActorCritic,
-    AbstractReader,
-    MaskedCategorical,
-    Model,
-    static_fields,
-)
+from ppo_mask.networks import AbstractActorCritic, AbstractReader, MaskedCategorical, Model
 from ppo_mask.networks.layers import activate, affine, check_sizes, linear
 
 _POLICY_GAIN = 10.0
@@ -177,11 +171,6 @@ class BoardNetwork(AbstractActorCritic):
         self.codes = _Codes(code_size, codes_key)
         self.actor = _Tower(*sizes, NUM_ACTIONS, 0.01, actor_key)
         self.critic = _Tower(*sizes, 1, 1.0, critic_key)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`ppo_mask.networks.AbstractActorCritic`."""
-        return static_fields(self)
 
     @number_settings()
     def __call__(

@@ -128,10 +128,8 @@ def collect(
     Returns:
         The state for the next rollout, and the transitions, with axes [steps, envs, …].
     """
-    arrays, static = eqx.partition((vector_env, model), eqx.is_array)
 
-    def act(arrays: ArrayTree, state: RolloutState, keys: Array) -> tuple[RolloutState, Transition]:
-        vector_env, model = eqx.combine(arrays, static)
+    def act(vector_env: Any, model: Model, state: RolloutState, keys: Array) -> Any:
         numbers_of = Actions.of(vector_env.num_actions).uniform_numbers
         numbers = jax.vmap(jax.vmap(numbers_of))(keys[:, 0])
         step = partial(_act, vector_env, model, keep_next)
@@ -139,7 +137,8 @@ def collect(
 
     # For each step of each environment, three keys: to sample the action, to step, to reset.
     keys = split_key(key, num_steps, 3, vector_env.num_envs)
-    return shard_over_envs(mesh, act, (None, 0, 2), (0, 1))(arrays, state, keys)
+    on_devices = shard_over_envs(mesh, act, (None, None, 0, 2), (0, 1))
+    return on_devices(vector_env, model, state, keys)
 
 
 @jax.named_scope("environment_step")  # Its name in profiles.
@@ -206,13 +205,12 @@ def bootstrap_values(
         state: the state after the rollout.
         mesh: the devices that the environments are split over, if there are several.
     """
-    arrays, static = eqx.partition(model, eqx.is_array)
 
-    def estimate(arrays: ArrayTree, *inputs: ArrayTree) -> Array:
-        return jax.vmap(eqx.combine(arrays, static).advance)(*inputs)[1]
+    def estimate(model: Model, *inputs: ArrayTree) -> Array:
+        return jax.vmap(model.advance)(*inputs)[1]
 
     estimates = shard_over_envs(mesh, estimate, (None, 0, 0, 0), 0)
-    return estimates(arrays, state.observation, state.action_mask, state.hidden)
+    return estimates(model, state.observation, state.action_mask, state.hidden)
 
 
 def next_values(

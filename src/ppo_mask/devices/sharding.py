@@ -102,7 +102,7 @@ def shard_over_envs(
 
     Args:
         mesh: the devices; None leaves the function as it is.
-        function: maps trees of arrays to trees of arrays, and closes over no traced value.
+        function: maps any trees to trees of arrays, and closes over no traced value.
         in_axes: for each argument, the axis of environments, which is split over the devices; None
             for an argument that is replicated.
         out_axes: the axis of environments in the result, or in each part of the result; None for
@@ -117,10 +117,19 @@ def shard_over_envs(
     in_specs, out_specs = (
         jax.tree.map(_spec, axes, is_leaf=lambda axis: axis is None) for axes in (in_axes, out_axes)
     )
-    # check_vma would reject our loops, which are written as if there were a single device.
-    return jax.shard_map(
-        function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False
-    )
+
+    def on_devices(*given: Any) -> Any:
+        arrays, static = eqx.partition(given, eqx.is_array)
+        # check_vma would reject our loops, which are written as if there were a single device.
+        return jax.shard_map(
+            lambda *arrays: function(*eqx.combine(arrays, static)),
+            mesh=mesh,
+            in_specs=in_specs,
+            out_specs=out_specs,
+            check_vma=False,
+        )(*arrays)
+
+    return on_devices
 
 
 def mean_over_devices(mesh: Mesh | None, tree: Any) -> Any:
@@ -170,15 +179,6 @@ def device_put(tree: Any, shardings: Any) -> Any:
 
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return eqx.combine(jax.tree.map(one, arrays, shardings), rest)
-
-
-def replicate(tree: Any, mesh: Mesh | None) -> Any:
-    """Copies the arrays of a tree to every device of the mesh, if there is one."""
-    if mesh is None:
-        return tree
-    return device_put(
-        tree, jax.tree.map(lambda _: sharding(mesh, None), eqx.filter(tree, eqx.is_array))
-    )
 
 
 def to_host(leaf: Any) -> np.ndarray:

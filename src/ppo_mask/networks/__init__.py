@@ -7,7 +7,7 @@ observation mean, and the model adds normalization and precision. :func:`network
 :mod:`~ppo_mask.networks.layers` has the linear layers, for custom networks.
 """
 
-from ._actor_critic import AbstractActorCritic, AbstractRecurrentActorCritic, static_fields
+from ._actor_critic import AbstractActorCritic, AbstractRecurrentActorCritic
 from ._conv import ConvActorCritic
 from ._default import describe_network, network_for
 from ._distribution import (
@@ -55,7 +55,6 @@ __all__ = [
     "forward",
     "masked_distribution",
     "network_for",
-    "static_fields",
     "to_bfloat16",
     "trainable",
     "update_statistics",

@@ -23,9 +23,6 @@ class AbstractActorCritic(eqx.Module):
         ...     layer: eqx.nn.Linear
         ...     def __init__(self, *, key):
         ...         self.layer = eqx.nn.Linear(4, 3, key=key)
-        ...     @property
-        ...     def hyperparameters(self):
-        ...         return {}
         ...     def __call__(self, observation, action_mask):
         ...         first, second, value = self.layer(observation)
         ...         logits = jnp.stack([first, second])
@@ -37,14 +34,14 @@ class AbstractActorCritic(eqx.Module):
     """
 
     @property
-    @abstractmethod
     def hyperparameters(self) -> dict[str, Any]:
         """The constructor's arguments without the key: numbers, text, None, networks, and lists,
-        tuples and dictionaries of these.
+        tuples and dictionaries of these; by default, the static fields.
 
         ``type(model)(**model.hyperparameters, key=key)`` makes a model of the same structure and
         shapes. A saved policy stores these arguments as its architecture.
         """
+        return static_fields(self)
 
     @abstractmethod
     def __call__(
@@ -70,7 +67,6 @@ class AbstractRecurrentActorCritic(AbstractActorCritic):
     Example:
         >>> import jax.numpy as jnp, ppo_mask as pm
         >>> class TakesTurns(pm.AbstractRecurrentActorCritic):
-        ...     hyperparameters = {}
         ...     def initial_hidden(self):
         ...         return jnp.zeros(())
         ...     def advance(self, observation, action_mask, hidden):

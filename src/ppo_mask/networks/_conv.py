@@ -1,6 +1,6 @@
 """A network for images and boards: convolutions, a hidden layer, and two heads."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import Actions, NumActions
-from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
+from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks._reader import SMALLEST_SIDE
 from ppo_mask.networks.layers import affine, check_sizes, linear
@@ -93,10 +93,6 @@ class ConvActorCritic(AbstractActorCritic):
         self.hidden = linear(rows * columns * channels + other_size, hidden_dim, 2**0.5, first)
         self.actor = linear(hidden_dim, Actions.of(num_actions).length, 0.01, keys[-2])
         self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return static_fields(self)
 
     def __call__(
         self,

@@ -1,6 +1,8 @@
 """The default network for an environment, and one-line descriptions of networks."""
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ from jaxtyping import Array, Key
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import warn
 from ppo_mask.jax_tools._trees import describe_shapes, python_scalar
+from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._conv import ConvActorCritic
 from ppo_mask.networks._gru import GRUActorCritic
 from ppo_mask.networks._mlp import MLPActorCritic
@@ -21,12 +24,11 @@ _LARGE = 100  # Cells per side; larger images are slow to learn from, which a wa
 _SHOWN = 4  # arrays; an observation with more arrays is summarized
 
 
-_MAKERS: dict[str, tuple[str, ...]] = {
-    "mlp": ("hidden_dim", "num_layers", "layer_norm", "policy_gain", "shared_layers"),
-    "gru": ("hidden_dim", "layer_norm", "policy_gain"),
-    "conv": ("channels", "hidden_dim"),
+_NETWORKS: dict[str, Callable[..., AbstractActorCritic]] = {
+    "mlp": MLPActorCritic,
+    "gru": GRUActorCritic,
+    "conv": ConvActorCritic,
 }
-"""The networks that :func:`network_for` makes, and the sizes that each of them has."""
 
 
 def network_for(
@@ -63,24 +65,22 @@ def network_for(
         >>> pm.network_for(env, "gru", hidden_dim=64, key=jax.random.key(0))
         Model(GRUActorCritic, 27,233 parameters)
     """
-    if kind not in (None, *_MAKERS):
-        raise ValueError(f"there is no network {kind!r}; there are {', '.join(_MAKERS)}")
+    if kind not in (None, *_NETWORKS):
+        raise ValueError(f"there is no network {kind!r}; there are {', '.join(_NETWORKS)}")
     observation = observation_shapes(env)
     chosen = kind
     if chosen is None:
         chosen = "mlp" if find_grid(env, observation, channels_first) is None else "conv"
-    sizes = jax.tree.map(python_scalar, sizes)
+    make, sizes = _NETWORKS[chosen], jax.tree.map(python_scalar, sizes)
     if kind is None:
-        sizes = {name: size for name, size in sizes.items() if name in _MAKERS[chosen]}
+        known = inspect.signature(make).parameters
+        sizes = {name: size for name, size in sizes.items() if name in known}
     reader = ArrayReader.for_env(env, grid=chosen == "conv", channels_first=channels_first)
-    if chosen == "conv":
-        assert reader.grid_shape is not None
+    inputs: tuple[Any, ...] = (size_of(observation),)
+    if reader.grid_shape is not None:
         _warn_if_large(reader, observation)
-        shape, others = reader.cells, size_of(observation) - math.prod(reader.grid_shape)
-        network = ConvActorCritic(shape, others, env.num_actions, key=key, **sizes)
-        return Model(reader, network)
-    make = MLPActorCritic if chosen == "mlp" else GRUActorCritic
-    return Model(reader, make(size_of(observation), env.num_actions, key=key, **sizes))
+        inputs = reader.cells, size_of(observation) - math.prod(reader.grid_shape)
+    return Model(reader, make(*inputs, env.num_actions, key=key, **sizes))
 
 
 def _warn_if_large(reader: ArrayReader, observation: Any) -> None:

@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs.actions import Action, Actions, NumActions
+from ppo_mask.errors import WrongPart
 from ppo_mask.jax_tools import IntScalarLike
 
 
@@ -40,10 +41,10 @@ class AbstractMaskedDistribution(eqx.Module):
             num_actions: the environment's number of actions.
 
         Raises:
-            ValueError: the numbers of actions differ.
+            WrongPart: the numbers of actions differ.
         """
         if self.choices != num_actions:
-            raise ValueError(
+            raise WrongPart(
                 f"the network has {Actions.of(self.choices)}, and the environment has "
                 f"{Actions.of(num_actions)}"
             )

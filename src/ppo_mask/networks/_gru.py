@@ -1,6 +1,6 @@
 """A recurrent network: a layer, a gated recurrent unit, and two heads."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic, static_fields
+from ppo_mask.networks._actor_critic import AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks.layers import activate, affine, as_vector, check_sizes, layer_of, linear
 
@@ -85,10 +85,6 @@ class GRUActorCritic(AbstractRecurrentActorCritic):
         self.recurrent_gates = _stacked(hidden_dim, keys[4:7])
         self.actor = linear(hidden_dim, Actions.of(num_actions).length, 0.01, keys[7])
         self.critic = linear(hidden_dim, 1, 1.0, keys[8])
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return static_fields(self)
 
     def initial_hidden(self) -> Float[Array, " hidden"]:
         """Returns a hidden state of zeros."""

@@ -1,6 +1,6 @@
 """The default network: two MLPs."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
+from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 from ppo_mask.networks.layers import activate, affine, as_vector, check_sizes, linear
 
@@ -101,10 +101,6 @@ class MLPActorCritic(AbstractActorCritic):
         critic = _mlp((*hidden, 1), 1.0, critic_key)
         self.trunk, self.actor = actor[:shared_layers], actor[shared_layers:]
         self.critic = critic[shared_layers:]
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        return static_fields(self)
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]

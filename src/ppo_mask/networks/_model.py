@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ppo_mask.errors import warn
+from ppo_mask.errors import WrongPart, naming, warn
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools._parts import as_floats, check_changes, parts_of
+from ppo_mask.jax_tools._trees import strong_types, widen_floats
 from ppo_mask.networks._actor_critic import AbstractActorCritic, AbstractRecurrentActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution
 from ppo_mask.networks._moments import RunningMoments
@@ -104,7 +106,7 @@ class Model(eqx.Module):
         """Returns the hidden state at the start of an episode; ``()`` if not recurrent."""
         network = self.network
         if isinstance(network, AbstractRecurrentActorCritic):
-            return network.initial_hidden()
+            return strong_types(network.initial_hidden())
         return ()
 
     def advance(
@@ -129,11 +131,20 @@ class Model(eqx.Module):
         network, inputs, before = self.network, self.inputs(features), hidden
         if self.precision == "bfloat16":
             network, inputs, before = jax.tree.map(_rounded, (network, inputs, before))
-        if isinstance(network, AbstractRecurrentActorCritic):
-            distribution, value, after = network.advance(inputs, action_mask, before)
-            hidden = jax.tree.map(lambda old, new: new.astype(old.dtype), hidden, after)
-        else:
-            distribution, value = network(inputs, action_mask)
+        who = f"the network {type(network).__name__}"
+        wanted = f"{who} must give a masked distribution and a value"
+        with naming(who):
+            if isinstance(network, AbstractRecurrentActorCritic):
+                result = network.advance(inputs, action_mask, before)
+                wanted += ", and the next hidden state"
+                distribution, value, after = parts_of(wanted, result, 3)
+                check_changes(who, "its hidden state", *map(widen_floats, (hidden, after)))
+                hidden = jax.tree.map(lambda old, new: new.astype(old.dtype), hidden, after)
+            else:
+                distribution, value = parts_of(wanted, network(inputs, action_mask), 2)
+        if not isinstance(distribution, AbstractMaskedDistribution):
+            raise WrongPart(wanted)
+        value = as_floats(value, (), f"{who} must give a value of one number; it gives")
         return distribution, value.astype(jnp.float32), hidden
 
     def inputs(self, features: ArrayTree) -> ArrayTree:

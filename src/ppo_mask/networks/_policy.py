@@ -79,7 +79,7 @@ class Policy(eqx.Module):
             ValueError: no action is allowed (checked only outside of compiled code); or the policy
                 is recurrent, so that its action depends on a hidden state.
         """
-        return _act(self._choose, observation, action_mask, (), None)[0]
+        return _act(self._choose, observation, action_mask, ())[0]
 
     def __repr__(self) -> str:
         return repr(self.model).replace("Model(", "Policy(", 1)
@@ -93,7 +93,7 @@ class Policy(eqx.Module):
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             key: the random key of the sample.
         """
-        return _act(self._choose, observation, action_mask, (), _as_key(key))[0]
+        return _act(self._choose, observation, action_mask, (), key)[0]
 
     def initial_hidden(self) -> ArrayTree:
         """Returns the hidden state for the first step of an episode; ``()`` if not recurrent."""
@@ -116,7 +116,7 @@ class Policy(eqx.Module):
         Raises:
             ValueError: no action is allowed (checked only outside of compiled code).
         """
-        return _act(self._choose, observation, action_mask, hidden, None)
+        return _act(self._choose, observation, action_mask, hidden)
 
     @cached_property
     def _choose(self) -> Callable[..., Any]:
@@ -147,24 +147,15 @@ def _act(
     observation: TreeLike,
     action_mask: MaskLike,
     hidden: ArrayTree,
-    key: Key[Array, ""] | None,
+    *key: Key[Array, ""],
 ) -> tuple[Action, ArrayTree]:
     observation, mask = _as_observation(observation), _as_mask(action_mask)
-    action, hidden, is_allowed = choose(observation, mask, hidden, key)
+    action, hidden, is_allowed = choose(observation, mask, hidden, *key)
     if not isinstance(is_allowed, Tracer) and not is_allowed:
         raise ValueError(
             "the action mask allows no action; it must allow one, in each part if MultiDiscrete"
         )
     return action, hidden
-
-
-@no_type_check
-def _as_key(given: Any) -> Key[Array, ""]:
-    is_key = jax.dtypes.issubdtype(getattr(given, "dtype", None), jax.dtypes.prng_key)
-    if not is_key or given.shape:
-        got = eqx.tree_pformat(given)
-        raise ValueError(f"key must be a random key, got {got}; jax.random.key(0) makes one")
-    return given
 
 
 @no_type_check
@@ -212,7 +203,7 @@ def _choose(
     observation: ArrayTree,
     action_mask: Bool[Array, " actions"],
     hidden: ArrayTree,
-    key: Key[Array, ""] | None,
+    *key: Any,  # A random key to sample by; none for the most likely action.
 ) -> tuple[Action, ArrayTree, Bool[Array, ""]]:
     if is_recurrent(model) and not jax.tree.leaves(hidden):
         raise ValueError(
@@ -220,5 +211,5 @@ def _choose(
             "what model.advance returns"
         )
     distribution, _, hidden = model.advance(observation, action_mask, hidden)
-    action = distribution.mode() if key is None else distribution.sample(key)
+    action = distribution.sample(*key) if key else distribution.mode()
     return action, hidden, Actions.of(distribution.choices).any_allowed(action_mask)

@@ -1,6 +1,6 @@
 """A policy without weights: random play."""
 
-from typing import Any, final
+from typing import final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from ppo_mask.envs.actions import NumActions
 from ppo_mask.jax_tools import ArrayTree
-from ppo_mask.networks._actor_critic import AbstractActorCritic, static_fields
+from ppo_mask.networks._actor_critic import AbstractActorCritic
 from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
 
 
@@ -21,11 +21,6 @@ class UniformActorCritic(AbstractActorCritic):
     """
 
     num_actions: NumActions = eqx.field(static=True)
-
-    @property
-    def hyperparameters(self) -> dict[str, Any]:
-        """See :class:`AbstractActorCritic`."""
-        return static_fields(self)
 
     def __call__(
         self, observation: ArrayTree, action_mask: Bool[Array, " actions"]

@@ -121,7 +121,8 @@ def as_vector(inputs: ArrayTree, size: int) -> Float[Array, " size"]:
     """
     x = flat_numbers(inputs)
     if x.size != size:
-        raise ValueError(f"the network takes {size} numbers, got {x.size}")
+        hint = "ppo_mask.network_for(env, key=key) makes one that fits"
+        raise ValueError(f"the network takes {size} numbers, got {x.size}; {hint}")
     return x
 
 

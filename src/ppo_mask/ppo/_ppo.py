@@ -11,8 +11,9 @@ import optax
 from jaxtyping import Array, Float, Key, Scalar
 
 from ppo_mask.acting import RewardScaler, RolloutState, Transition, next_values
-from ppo_mask.errors import FieldError
+from ppo_mask.errors import FieldError, WrongPart, naming
 from ppo_mask.jax_tools import ArrayTree, number_settings
+from ppo_mask.jax_tools._parts import as_floats
 from ppo_mask.networks import Model, add_normalization, to_bfloat16, trainable, update_statistics
 from ppo_mask.networks._model import PRECISIONS
 from ppo_mask.ppo._gae import estimate_advantages
@@ -31,8 +32,8 @@ from ppo_mask.training import (
     take_gradient_steps,
     traced_setting,
 )
-from ppo_mask.training._gradients import WrongPart, as_floats, naming, with_own
-from ppo_mask.training._rules import MAX_COUNT, check_divides
+from ppo_mask.training._gradients import with_own
+from ppo_mask.training._rules import MAX_COUNT
 
 REFERENCE_BATCH = 32_768
 """Environment steps per update of the default settings, with 4 minibatches and 4 epochs."""
@@ -268,17 +269,9 @@ class PPO(AbstractAlgorithm):
         is_made = isinstance(self.optimizer, optax.GradientTransformation)
         if not is_made and str(getattr(self.optimizer, "__module__", "")).startswith("optax."):
             raise FieldError("optimizer", "must be made first, such as optax.adam(1e-3)")
-        minibatches = self.scaling.num_minibatches
-        batch = f"the batch of {self.num_envs} environments x {self.num_steps} steps"
-        check_divides("num_minibatches", minibatches, batch, self.batch_size)
-        check_divides(
-            "gradient_accumulation",
-            self.gradient_accumulation,
-            f"the minibatch of {self.batch_size} / {minibatches}",
-            self.batch_size // minibatches,
-        )
+        self.check(None, 1)
 
-    def check(self, model: Model, num_devices: int) -> None:
+    def check(self, model: Model | None, num_devices: int) -> None:
         """Checks that each device can have an equal share of every minibatch."""
         minibatches, parts = self.scaling.num_minibatches, self.gradient_accumulation
         check_minibatches(model, self.num_envs, self.num_steps, minibatches, parts, num_devices)
@@ -327,7 +320,39 @@ class PPO(AbstractAlgorithm):
         scaler, advantage = self.estimate(own.reward_scaler, transitions, last_value)
         value = transitions.decision.value
         batch = make_batch(model, before, transitions, advantage, return_=advantage + value)
-        model, opt_state, metrics, rates = self.descend(model, own.opt_state, batch, at)
+        units, (minibatches, epochs) = rows_per_env(model, self.num_steps), self.scaling
+        shuffled = shuffle_rows(
+            at.key,
+            num_envs=self.num_envs,
+            units=units,
+            num_minibatches=minibatches,
+            epochs=epochs,
+            parts=self.gradient_accumulation,
+            mesh=at.mesh,
+        )
+        rates = None if self.optimizer is not None else self._learning_rates(at)
+        target: Any = self.target_kl
+
+        def standardized(rows: Array) -> Array:
+            return _standardized(gather_rows(batch.advantage, rows, at.mesh))
+
+        def stop(metrics: dict[str, Array]) -> Array:
+            if "approx_kl" not in metrics:
+                raise WrongPart("target_kl needs a loss with the metric approx_kl")
+            return metrics["approx_kl"] > target
+
+        model, opt_state, metrics = take_gradient_steps(
+            self._loss,
+            self._optimizer(),
+            model,
+            own.opt_state,
+            batch,
+            shuffled,
+            beside=standardized,
+            step_sizes=rates,
+            stop=None if target is None else stop,
+            mesh=at.mesh,
+        )
         if self.normalize_observations:
             # Only now, so that gradient steps get the same inputs as the rollout.
             model = update_statistics(model, transitions.decision.observation)
@@ -371,60 +396,6 @@ class PPO(AbstractAlgorithm):
         wrong = f"the advantage estimator must return {wanted}"
         return scaler, as_floats(advantage, reward.shape, wrong).astype(jnp.float32)
 
-    def descend(
-        self, model: Model, opt_state: ArrayTree, batch: Batch, at: At
-    ) -> tuple[Model, ArrayTree, dict[str, Array], Array | None]:
-        """Takes the gradient steps of an update: ``update_epochs`` × ``num_minibatches``.
-
-        Args:
-            model: the model before the update.
-            opt_state: the optimizer's state.
-            batch: the rollout, from :func:`~ppo_mask.training.make_batch`.
-            at: the moment.
-
-        Returns:
-            The model, the optimizer's state, metrics with a number for each gradient step (0 for
-            those not taken), and their learning rates (None with an optimizer of your own).
-
-        Raises:
-            WrongPart: the loss returns something that training cannot use; or ``target_kl`` is
-                given, and the loss has no metric ``approx_kl``.
-        """
-        units, (minibatches, epochs) = rows_per_env(model, self.num_steps), self.scaling
-        shuffled = shuffle_rows(
-            at.key,
-            num_envs=self.num_envs,
-            units=units,
-            num_minibatches=minibatches,
-            epochs=epochs,
-            parts=self.gradient_accumulation,
-            mesh=at.mesh,
-        )
-        rates = None if self.optimizer is not None else self._learning_rates(at)
-        target: Any = self.target_kl
-
-        def standardized(rows: Array) -> Array:
-            return _standardized(gather_rows(batch.advantage, rows, at.mesh))
-
-        def stop(metrics: dict[str, Array]) -> Array:
-            if "approx_kl" not in metrics:
-                raise WrongPart("target_kl needs a loss with the metric approx_kl")
-            return metrics["approx_kl"] > target
-
-        model, opt_state, metrics = take_gradient_steps(
-            self._loss,
-            self._optimizer(),
-            model,
-            opt_state,
-            batch,
-            shuffled,
-            beside=standardized,
-            step_sizes=rates,
-            stop=None if target is None else stop,
-            mesh=at.mesh,
-        )
-        return model, opt_state, metrics, rates
-
     def _loss(self, model: Model, minibatch: tuple[Batch, Array]) -> Any:
         batch, advantage = minibatch
         return self.loss(model, dataclasses.replace(batch, advantage=advantage), self)
@@ -446,9 +417,10 @@ class PPO(AbstractAlgorithm):
             most = MAX_COUNT // self.gradient_steps - 1
             first = jnp.minimum(at.update, most) * self.gradient_steps
             steps = first + jnp.arange(self.gradient_steps, dtype=jnp.int32)
-            with number_settings():  # Optax relies on JAX's defaults.
-                rates: Any = jax.vmap(self.learning_rate)(steps)
-            return rates.astype(jnp.float32)
+            with naming("the learning rate's schedule"), number_settings():  # As optax needs it.
+                rates = jax.vmap(self.learning_rate)(steps)
+            wanted = "a schedule must give one number for each gradient step; for all, it gives"
+            return as_floats(rates, steps.shape, wanted).astype(jnp.float32)
         if not self.anneal_lr:
             return jnp.full(self.gradient_steps, self.learning_rate, jnp.float32)
         part = jnp.arange(self.gradient_steps, dtype=jnp.float32) / self.gradient_steps

@@ -60,7 +60,6 @@ from ppo_mask.training import (
     Trainer,
     TrainingError,
     TrainState,
-    acknowledge_stop,
 )
 from ppo_mask.training._lower import traced_ahead
 from ppo_mask.training._seeds import model_of_one_seed
@@ -137,7 +136,6 @@ def execute(task: Task[Environment], plan: Plan[Environment]) -> str:
             saved, or a run could not be copied to its bucket.
     """
     with contextlib.ExitStack() as held:
-        held.callback(acknowledge_stop)  # The returned reason, or the error, tells the caller.
         return _execute(task, plan, held)
 
 

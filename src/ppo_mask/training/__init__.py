@@ -14,7 +14,6 @@ from ._callback import Callback, History, LogRecord, Progress, Run
 from ._curriculum import AbstractCurriculum, Curriculum, Phases, Schedule
 from ._evaluate import Estimate, EvaluationResult, estimate, evaluate
 from ._gradients import mean_over_steps, take_gradient_steps
-from ._loop import acknowledge_stop
 from ._lower import lower_chunk
 from ._metrics import Metric
 from ._minibatches import check_minibatches, gather_rows, rows_per_env, shuffle_rows
@@ -48,7 +47,6 @@ __all__ = [
     "TrainState",
     "Trainer",
     "TrainingError",
-    "acknowledge_stop",
     "check_minibatches",
     "estimate",
     "evaluate",

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, SupportsIndex
 
 import equinox as eqx
@@ -17,14 +16,14 @@ from ppo_mask.acting._rollout import next_rollout_state
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import TimeLimit, VectorEnv
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import require_env
-from ppo_mask.envs.actions import Action, Actions
+from ppo_mask.envs._shapes import Env, require_env
+from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools._trees import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._health import all_finite, describe_empty_mask, describe_not_finite
 from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize, with_episode
-from ppo_mask.training._mistakes import Env, explained
+from ppo_mask.training._mistakes import explained
 from ppo_mask.training._names import check_metric_names
 from ppo_mask.training._rules import MAX_COUNT
 
@@ -185,48 +184,43 @@ def evaluate(
     check_metric_names(metrics)
     model = as_model(model)
     vector_env = VectorEnv(TimeLimit(env, max_steps), num_envs)
-    with second_interrupt_ends(), explained(env, model, metrics):
+    with second_interrupt_ends(), explained(env):
         playing, goes_on = _begin(model, vector_env, key, num_episodes, metrics), True
         jax.block_until_ready(playing)
         try:
             while between(bool(goes_on)):
                 playing, goes_on = _play(model, vector_env, playing, greedy, metrics, chunk)
-            record, totals = jax.device_get((playing.record, playing.totals))
+            ends = playing.episodes, playing.totals, playing.allowed, playing.finite
+            episodes, totals, allowed, finite = jax.device_get(ends)
         finally:
             # Only after _begin: until then, the latest batch of environments is the training's.
             if host_env is not None:
                 host_env.release()
     if host_env is not None and (failure := host_env.take_failure()) is not None:
         raise failure
-    if not record.allowed:
+    if not allowed:
         raise ValueError(describe_empty_mask(env.num_actions))
-    if not record.finite:
+    if not finite:
         raise RunError(describe_not_finite(model))
-    if (steps := record.episode_length.sum(dtype=np.int64)) > MAX_COUNT:
+    if (steps := episodes.episode_length.sum(dtype=np.int64)) > MAX_COUNT:
         raise RunError(
             f"an evaluation has at most {MAX_COUNT:,} steps, and this one took {steps:,}: play "
             "fewer episodes at a time"
         )
-    values, own = summarize(totals), record.metrics  # JAX has sorted the names.
-    of_episode = {name: own[name][0][own[name][1]] for name in metrics if name in own}
+    values = summarize(totals)
     return EvaluationResult(
-        record.episode_return,
-        record.episode_length,
-        record.truncated,
-        record.final_info,
-        of_episode,
-        {name if name.startswith("eval/") else f"eval/{name}": x for name, x in values.items()},
+        *episodes[:-1],
+        episode_metrics=_of_episodes(metrics, episodes),
+        values={n if n.startswith("eval/") else f"eval/{n}": x for n, x in values.items()},
     )
 
 
-class _Record(eqx.Module):
+class _Episodes(NamedTuple):
     episode_return: Float[Array, " episodes"]
     episode_length: Int[Array, " episodes"]
     truncated: Bool[Array, " episodes"]
     final_info: dict[str, Array]
-    metrics: dict[str, tuple[Array, Array]]
-    allowed: Bool[Array, ""]
-    finite: Bool[Array, ""]
+    final_action: Int[Array, "episodes *parts"]
 
 
 class _Playing(eqx.Module):
@@ -234,27 +228,22 @@ class _Playing(eqx.Module):
     key: Key[Array, ""]
     # The number of each environment's current episode; the next episode is `num_envs` later.
     episode: Int[Array, " envs"]
-    record: _Record
+    episodes: _Episodes
     totals: Sums
+    allowed: Bool[Array, ""]
+    finite: Bool[Array, ""]
 
 
-def _of_episode(
-    metrics: Mapping[str, Metric], action: Action, info: dict[str, Array], *so_far: Array
-) -> dict[str, tuple[Array, Array]]:
-    """Computes the metrics that are means over episodes from an episode's last step.
-
-    Returns:
-        For each metric, its value, and whether the episode counts.
-    """
-    info = with_episode(info, *so_far)
-    return {
-        name: (
-            jnp.asarray(metric.value(action, info)),
-            jnp.asarray(metric.where is None or metric.where(info)).astype(bool),
-        )
-        for name, metric in metrics.items()
-        if (metric.over, metric.reduce) == ("episodes", "mean")
-    }
+def _of_episodes(metrics: Mapping[str, Metric], episodes: Any) -> dict[str, np.ndarray]:
+    """Computes the metrics that are means over episodes from each episode's last step."""
+    so_far = episodes.episode_return, episodes.episode_length
+    info, found = with_episode(episodes.final_info, *so_far), dict[str, np.ndarray]()
+    for name, metric in metrics.items():
+        if (metric.over, metric.reduce) == ("episodes", "mean"):
+            values = np.asarray(jax.vmap(metric.value)(episodes.final_action, info))
+            where = None if metric.where is None else np.asarray(jax.vmap(metric.where)(info), bool)
+            found[name] = values if where is None else values[where]
+    return found
 
 
 @eqx.filter_jit
@@ -268,20 +257,15 @@ def _begin(
     reset_key, key = jax.random.split(key)
     rollout = start_rollout(vector_env, model, reset_key)
     info = jax.eval_shape(lambda k: vector_env.env.reset(k)[1].info, reset_key)
-    action = jax.ShapeDtypeStruct(Actions.of(vector_env.num_actions).shape, jnp.int32)
-    so_far = [jax.ShapeDtypeStruct((), dtype) for dtype in (jnp.float32, jnp.int32)]
-    of_episode = jax.eval_shape(partial(_of_episode, metrics), action, info, *so_far)
-    record = _Record(
+    episodes = _Episodes(
         jnp.zeros(num_episodes, jnp.float32),
         jnp.zeros(num_episodes, jnp.int32),
         jnp.zeros(num_episodes, bool),
         zeros_from_shapes(info, num_episodes),
-        zeros_from_shapes(of_episode, num_episodes),
-        allowed=jnp.array(True),
-        finite=all_finite(model),
+        jnp.zeros((num_episodes, *Actions.of(vector_env.num_actions).shape), jnp.int32),
     )
-    episode = jnp.arange(vector_env.num_envs, dtype=jnp.int32)
-    return _Playing(rollout, key, episode, record, no_steps(metrics))
+    episode, totals = jnp.arange(vector_env.num_envs, dtype=jnp.int32), no_steps(metrics)
+    return _Playing(rollout, key, episode, episodes, totals, jnp.array(True), all_finite(model))
 
 
 @eqx.filter_jit
@@ -294,11 +278,10 @@ def _play(
     num_steps: int,
 ) -> tuple[_Playing, Bool[Array, ""]]:
     """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any still runs."""
-    num_envs, num_episodes = vector_env.num_envs, len(playing.record.truncated)
+    num_envs, num_episodes = vector_env.num_envs, len(playing.episodes.truncated)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
-        record = playing.record
-        return (playing.episode < num_episodes).any() & record.allowed & record.finite
+        return (playing.episode < num_episodes).any() & playing.allowed & playing.finite
 
     def step(playing: _Playing) -> _Playing:
         key, action_key, step_key = jax.random.split(playing.key, 3)
@@ -315,32 +298,26 @@ def _play(
         log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
         vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
 
-        # Extra episodes have no row in the record; mode="drop" drops their results.
+        # Extra episodes have no row; mode="drop" drops their results.
         row = jnp.where(timestep.ended, playing.episode, num_episodes)
-        so_far = timestep.episode_return, timestep.episode_length
-        of_episode = jax.vmap(partial(_of_episode, metrics))(action, timestep.info, *so_far)
-
-        def note(old: Array, new: Array) -> Array:
-            return old.at[row].set(new, mode="drop")
-
-        old = playing.record
-        record = _Record(
-            note(old.episode_return, timestep.episode_return),
-            note(old.episode_length, timestep.episode_length),
-            note(old.truncated, timestep.truncated),
-            jax.tree.map(note, old.final_info, timestep.info),
-            jax.tree.map(note, old.metrics, of_episode),
-            old.allowed & Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all(),
-            # Observations are seen in what the network makes of them.
-            old.finite & all_finite((log_prob, timestep.episode_return)),
+        latest = _Episodes(
+            timestep.episode_return,
+            timestep.episode_length,
+            timestep.truncated,
+            timestep.info,
+            action,
         )
+        allowed = Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all()
         counted = playing.episode < num_episodes
         return _Playing(
             next_rollout_state(model, vector_state, timestep, hidden),
             key,
             jnp.where(timestep.ended, playing.episode + num_envs, playing.episode),
-            record,
+            jax.tree.map(lambda x, y: x.at[row].set(y, mode="drop"), playing.episodes, latest),
             add_steps(playing.totals, metrics, action, timestep, counted),
+            playing.allowed & allowed,
+            # Observations are seen in what the network makes of them.
+            playing.finite & all_finite((log_prob, timestep.episode_return)),
         )
 
     _, playing = jax.lax.while_loop(

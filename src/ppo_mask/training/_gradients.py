@@ -1,7 +1,6 @@
 """Gradient steps: from minibatches of a rollout to new parameters."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -12,58 +11,18 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.devices.sharding import mean_over_devices, shard_over_envs
-from ppo_mask.errors import RunError, reason_of
+from ppo_mask.errors import WrongPart, naming
 from ppo_mask.jax_tools import ArrayTree, number_settings
 from ppo_mask.jax_tools._loops import mean_over_parts, scan_until
-from ppo_mask.jax_tools._trees import changes
+from ppo_mask.jax_tools._parts import as_floats, check_changes, parts_of
 from ppo_mask.networks import trainable
 from ppo_mask.training._minibatches import cache_sized_parts, gather_rows
+from ppo_mask.training._names import check_logged_names
 
 Loss = Callable[..., Any]
 """A function of a model and a minibatch that returns one number and metrics by name."""
 
 Trained = TypeVar("Trained")
-
-
-class WrongPart(RunError, ValueError):
-    """A custom loss, or another custom part, returned something that training cannot use."""
-
-
-@contextmanager
-def naming(part: str) -> Generator[None]:
-    """Replaces an error of a custom part, such as a loss, by one line while the part is traced.
-
-    Args:
-        part: what it is, for the error's message.
-
-    Raises:
-        WrongPart: the part fails; the message names it, and the line of code.
-    """
-    try:
-        yield
-    except RunError:
-        raise
-    except Exception as error:  # A custom part may raise anything.
-        raise WrongPart(f"{part} fails: {reason_of(error)}") from error
-
-
-def check_changes(who: str, what: str, before: Any, after: Any) -> None:
-    """Checks that a custom part has changed nothing of a tree but the values of its arrays.
-
-    Args:
-        who: the part, for the error's message.
-        what: the tree, likewise.
-        before: the tree before.
-        after: the tree that the part returned.
-
-    Raises:
-        WrongPart: it has; the message names an array that is of another shape or dtype.
-    """
-    for name, was, now in changes(*(eqx.filter(x, eqx.is_array) for x in (before, after))):
-        raise WrongPart(
-            f"{who} may change values alone of {what}: {name.lstrip('.') or 'it'} was {was}, and "
-            f"is {now}"
-        )
 
 
 def take_gradient_steps(
@@ -112,13 +71,10 @@ def take_gradient_steps(
     require_float32(model)
     params, static = trainable(model)
 
-    # A function for shard_map must not close over traced values, so `arrays` is its argument.
-    arrays, rest = eqx.partition((static, loss), eqx.is_array)
-
     def gradient(
-        params: ArrayTree, arrays: ArrayTree, batch: ArrayTree, rows: Array, others: ArrayTree
+        params: ArrayTree, fixed: Any, batch: ArrayTree, rows: Array, others: ArrayTree
     ) -> ArrayTree:
-        static, loss = eqx.combine(arrays, rest)
+        static, loss = fixed
 
         def of_part(part: tuple[Array, ArrayTree]) -> ArrayTree:
             rows, others = part
@@ -140,7 +96,7 @@ def take_gradient_steps(
         rows, step_size = xs
         others = () if beside is None else beside(rows)
         on_devices = shard_over_envs(mesh, gradient, (None, None, 1, 1, 1), None)
-        grad, metrics = on_devices(params, arrays, batch, rows, others)
+        grad, metrics = on_devices(params, (static, loss), batch, rows, others)
         with naming("the optimizer"):
             with number_settings():  # Optax relies on JAX's defaults.
                 direction, opt_state = optimizer.update(grad, opt_state, params)
@@ -190,24 +146,10 @@ def with_own(metrics: dict[str, Array], own: dict[str, Array]) -> dict[str, Arra
     """Adds an algorithm's own metrics to those of its loss.
 
     Raises:
-        WrongPart: a metric of the loss has the name of another.
+        ValueError: a metric of the loss has the name of another.
     """
-    for name in metrics.keys() & own.keys():
-        raise WrongPart(
-            f"a metric cannot be called {name!r}: the library logs a train/{name} of its own"
-        )
+    check_logged_names(metrics, own)
     return metrics | own
-
-
-def parts_of(wanted: str, result: Any, count: int) -> tuple[Any, ...]:
-    """Checks that an algorithm's method returned so many things.
-
-    Raises:
-        WrongPart: it returned something else; the message begins with ``wanted``.
-    """
-    if not isinstance(result, tuple) or len(cast(Any, result)) != count:
-        raise WrongPart(f"{wanted}; it returned a {type(result).__name__}")
-    return cast(Any, result)
 
 
 def _checked(result: Any) -> tuple[Scalar, dict[str, Scalar]]:
@@ -229,22 +171,3 @@ def numbers(metrics: Any, wanted: str) -> dict[str, Scalar]:
         raise WrongPart(f"{wanted}; it returned a {type(metrics).__name__}")
     named: dict[str, Any] = cast(Any, metrics)
     return {name: as_floats(x, (), f"{wanted}; the metric {name} is") for name, x in named.items()}
-
-
-def as_floats(result: Any, shape: tuple[int, ...], otherwise: str) -> Float[Array, "..."]:
-    """Converts what a custom part returned to an array of floats.
-
-    Args:
-        result: a number or an array.
-        shape: the shape that it must have.
-        otherwise: the beginning of the error's message.
-
-    Raises:
-        WrongPart: it is something else.
-    """
-    if not isinstance(result, bool | int | float) and not hasattr(result, "dtype"):
-        raise WrongPart(f"{otherwise} a {type(result).__name__}")
-    if jnp.shape(result) != shape:
-        raise WrongPart(f"{otherwise} an array of shape {list(jnp.shape(result))}")
-    array = jnp.asarray(result)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.float32)

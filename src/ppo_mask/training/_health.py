@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Scalar
 
 from ppo_mask.acting import Transition
 from ppo_mask.envs.actions import Actions, NumActions
-from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
 from ppo_mask.training._state import TrainState
 
@@ -67,17 +66,15 @@ def examine(
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
 
-def describe_health(health: Health, state: TrainState, num_actions: NumActions) -> str | None:
-    """Describes the first problem and its remedy, in one line; None if there is no problem.
+def describe_health(health: Health, state: TrainState, num_actions: NumActions) -> str:
+    """Describes the first problem and its remedy, in one line.
 
     Args:
-        health: the health of an update.
+        health: the health of an update, which is not good.
         state: the run's state after this update.
         num_actions: the environment's number of actions.
     """
     health = jax.device_get(health)
-    if all(np.all(part) for part in jax.tree.leaves(health)):
-        return None
     if not np.all(health.allowed):
         return f"{describe_empty_mask(num_actions)} (ppo_mask.envs.check_env finds out where)"
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):
@@ -121,8 +118,8 @@ def _not_finite(named: dict[str, Array]) -> list[str]:
     return [name for name, x in named.items() if not np.isfinite(x).all()]
 
 
-def all_finite(tree: ArrayTree) -> Bool[Array, ""]:
-    """Whether all floats of a tree are finite."""
+def all_finite(tree: Any) -> Bool[Array, ""]:
+    """Whether all floats of a tree, which may also hold functions, are finite."""
     finite = jnp.array(True)
     for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)):
         finite &= jnp.isfinite(leaf).all()

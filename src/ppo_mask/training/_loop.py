@@ -3,7 +3,6 @@
 import gc
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -54,10 +53,7 @@ def run_loop(
     Raises:
         FieldError: ``log_interval`` is below 1.
         RunError: a log line covers more steps than an int32 can count.
-        KeyboardInterrupt, SystemExit: a signal stopped the previous run; see
-            :func:`acknowledge_stop`.
     """
-    _raise_earlier_stop()
     check_at_least(1, log_interval=log_interval)
     steps = min(log_interval, run.total_updates) * run.algorithm.batch_size
     if steps > MAX_COUNT:
@@ -98,10 +94,6 @@ def run_loop(
             stop = reason_of_any(run.stop_reason)
         for callback in callbacks:
             callback.on_stop(run, state, stop or "finished")
-    # A signal may meanwhile have reached only one process, but all must agree on the next run.
-    reason = stop or reason_of_any(run.stop_reason) or ""
-    if reason in signal.Signals.__members__ and not hasattr(sys, "ps1"):  # Not in a notebook.
-        _stopped_by.append(signal.Signals[reason])
     return state
 
 
@@ -109,30 +101,6 @@ def next_wish(callbacks: Sequence[Callback], update: int) -> int | None:
     """Finds the next update, after ``update``, that a callback wants to see; None if none does."""
     wishes = [callback.next_update(update) for callback in callbacks]
     return min((wish for wish in wishes if wish and wish > update), default=None)
-
-
-_stopped_by: list[signal.Signals] = []
-
-
-def acknowledge_stop() -> None:
-    """Allows the program to start another run after a signal has stopped one.
-
-    Ctrl+C and SIGTERM are meant for the whole program. So after a signal has stopped a run, the
-    next run of a script does not begin: ``train`` passes the signal to the program's own handler,
-    or raises KeyboardInterrupt or SystemExit. A program that handles a stopped run itself should
-    call this function before the next run. Notebooks need not call this function.
-    """
-    _stopped_by.clear()
-
-
-def _raise_earlier_stop() -> None:
-    if not _stopped_by or threading.current_thread() is not threading.main_thread():
-        return
-    number = _stopped_by[-1]
-    acknowledge_stop()
-    if signal.getsignal(number) == signal.SIG_DFL:
-        raise SystemExit(128 + number)  # Unlike the signal, SystemExit lets the program clean up.
-    signal.raise_signal(number)
 
 
 @contextmanager

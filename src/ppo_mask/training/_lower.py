@@ -34,7 +34,7 @@ def traced_ahead(trainer: Trainer, like: TrainState) -> Generator[None]:
         fixed = trainer.with_values(), jnp.int32(0), jnp.float32(0)
         traced = thread.submit(eqx.filter_eval_shape, run_chunk, fixed, like)
         yield
-        with explained(trainer.env, like.model, trainer.metrics):
+        with explained(trainer.env):
             traced.result()
 
 

@@ -10,8 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
 from ppo_mask.acting import Transition
+from ppo_mask.devices.sharding import device_put
 from ppo_mask.envs import VectorTimeStep
 from ppo_mask.envs.actions import Action, Actions, NumActions
+from ppo_mask.errors import naming
+from ppo_mask.jax_tools._parts import as_floats
+from ppo_mask.networks import vmap_axes
 
 
 class Metric(eqx.Module):
@@ -156,8 +160,10 @@ def _empty(layout: Layout, *runs: int) -> Sums:
 
 
 def emptied(sums: Sums) -> Sums:
-    """Makes the sums before the next log line, of one run or of several seeds."""
-    return _empty(sums.layout, *sums.counts.shape[:-1])
+    """Makes the sums before the next log line, on the devices of the old ones."""
+    # Otherwise the next chunk would compile again: a program is for its arguments' devices.
+    fresh, committed = _empty(sums.layout, *sums.counts.shape[:-1]), sums.counts.committed
+    return device_put(fresh, jax.tree.map(lambda x: x.sharding, sums)) if committed else fresh
 
 
 def add_steps(
@@ -185,20 +191,20 @@ def add_steps(
     # Not reshaped to one axis: the environments' axis is split over devices.
     axes = tuple(range(1, counted.ndim + 1))
 
-    def of_batch(function: Callable[..., Array], *args: Any) -> Array:
-        for _ in counted.shape:
-            function = jax.vmap(function)
-        return function(*args)
+    def of_batch(name: str, function: Callable[..., Array], *args: Any) -> Array:
+        with naming(f"metric {name} (of the info {', '.join(info)})"):
+            numbers = vmap_axes(function, counted.ndim)(*args)
+        wanted = f"metric {name} must give one number for a step; for all, it gives"
+        return as_floats(numbers, counted.shape, wanted)
 
     own = (result.reward, *so_far)
     values = dict(zip([name for name, _ in layout.totals], own, strict=False))
-    values |= {name: of_batch(x.value, action, info) for name, x in metrics.items()}
+    values |= {name: of_batch(name, x.value, action, info) for name, x in metrics.items()}
     values |= dict(more or {})
     for name, metric in metrics.items():
         if metric.where is not None:
-            where[_count(name, metric)] = where[metric.over] & of_batch(metric.where, info).astype(
-                bool
-            )
+            counts = of_batch(name, metric.where, info).astype(bool)
+            where[_count(name, metric)] = where[metric.over] & counts
 
     def rows(entries: Iterable[tuple[str, str]], otherwise: float) -> Array:
         # One array for all: a kernel for each metric would take longer, and longer to compile.

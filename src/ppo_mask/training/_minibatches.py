@@ -37,7 +37,7 @@ def rows_per_env(model: Model, num_steps: int) -> int:
 
 
 def check_minibatches(
-    model: Model,
+    model: Model | None,
     num_envs: int,
     num_steps: int,
     num_minibatches: int,
@@ -47,7 +47,7 @@ def check_minibatches(
     """Checks that each device can have an equal share of the environments and of every minibatch.
 
     Args:
-        model: the model to train.
+        model: the model to train; None for any that is not recurrent.
         num_envs: number of environments.
         num_steps: steps of each environment in a rollout.
         num_minibatches: minibatches of a rollout.
@@ -59,18 +59,11 @@ def check_minibatches(
             recurrent model, environments). The message names the number that does not divide.
     """
     check_split(num_envs, num_devices)
-    units = rows_per_env(model, num_steps)
-    if is_recurrent(model):
-        check_divides(
-            "num_minibatches",
-            num_minibatches * parts,
-            "the environments, whose whole rollouts a recurrent network learns from,",
-            num_envs,
-            times="gradient accumulation" if parts > 1 else "",
-        )
-    else:
-        batch = f"the batch of {num_envs} environments x {num_steps} steps"
-        check_divides("num_minibatches", num_minibatches, batch, num_envs * units)
+    units = num_steps if model is None else rows_per_env(model, num_steps)
+    batch = f"the batch of {num_envs} environments x {num_steps} steps"
+    if model is not None and is_recurrent(model):
+        batch = "the environments, whose whole rollouts a recurrent network learns from,"
+    check_divides("num_minibatches", num_minibatches, batch, num_envs * units)
     groups = _num_groups(num_envs, units, num_minibatches)
     if groups % num_devices:
         most = math.gcd(groups, num_devices)
@@ -79,12 +72,10 @@ def check_minibatches(
             f"split over {most} devices at most, not {num_devices}; a number of minibatches that "
             "divides the steps has no such limit"
         )
-    check_divides(
-        "gradient_accumulation",
-        parts,
-        f"the rows of a minibatch on each of {num_devices} devices",
-        num_envs * units // num_minibatches // num_devices,
-    )
+    share = f" on each of {num_devices} devices" if num_devices > 1 else ""
+    minibatch = f"the minibatch of {num_envs * units} / {num_minibatches}{share}"
+    rows = num_envs * units // num_minibatches // num_devices
+    check_divides("gradient_accumulation", parts, minibatch, rows)
 
 
 def _num_groups(num_envs: int, units: int, num_minibatches: int) -> int:

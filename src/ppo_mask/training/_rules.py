@@ -5,12 +5,10 @@ import math
 from typing import Any, cast
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ppo_mask.errors import FieldError
-from ppo_mask.jax_tools import number_settings
 from ppo_mask.jax_tools._trees import python_scalar
 
 MAX_COUNT = 2**31 - 1
@@ -125,16 +123,14 @@ def check_rules(algorithm: Any) -> None:
             raise FieldError(field.name, f"must be {wanted}, got {value!r}")
 
 
-def check_divides(field: str, parts: int, what: str, whole: int, times: str = "") -> None:
+def check_divides(field: str, parts: int, what: str, whole: int) -> None:
     """Checks that a number divides another.
 
     Args:
-        field: the name of the setting that is the divisor; with ``times``, one of the divisor's two
-            factors.
+        field: the name of the setting that is the divisor.
         parts: the divisor.
         what: the name of the dividend, for the error.
         whole: the dividend.
-        times: the divisor's other factor in words; empty if ``field`` is the whole divisor.
 
     Raises:
         FieldError: ``parts`` does not divide ``whole``; the message suggests a divisor.
@@ -142,8 +138,7 @@ def check_divides(field: str, parts: int, what: str, whole: int, times: str = ""
     if whole % parts:
         largest = min(parts - 1, whole)
         fitting = next(n for n in range(largest, 0, -1) if whole % n == 0)
-        product = f"x {times} = {parts}" if times else f"= {parts}"
-        raise FieldError(field, f"{product} does not divide {what} = {whole}; {fitting} would do")
+        raise FieldError(field, f"= {parts} does not divide {what} = {whole}; {fitting} would do")
 
 
 def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
@@ -153,8 +148,8 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
         return ""
     if isinstance(field.default, bool):
         return "" if isinstance(value, bool) else "True or False"
-    if not field.metadata.get("static") and callable(value):
-        return _schedule_violation(value) if rules.schedule else "a number or a scalar array"
+    if rules.schedule and callable(value):
+        return ""
     if isinstance(field.default, str):
         return "" if str(value) in rules.one_of else " or ".join(rules.one_of)
     if field.metadata.get("static"):
@@ -165,14 +160,3 @@ def _violation(value: Any, field: dataclasses.Field[Any]) -> str:
     # The value of a traced array is unknown.
     is_scalar = eqx.is_array(value) and getattr(value, "shape", None) == ()
     return "" if is_scalar else "a number or a scalar array"
-
-
-def _schedule_violation(schedule: Any) -> str:
-    """Describes a valid schedule; empty if ``schedule`` is valid."""
-    wanted = "a schedule that JAX can trace: from the gradient step's number to one number"
-    try:
-        with number_settings():  # Optax relies on JAX's defaults.
-            value = jax.eval_shape(schedule, jax.ShapeDtypeStruct((), jnp.int32))
-    except (TypeError, ValueError, ArithmeticError):
-        return wanted
-    return "" if getattr(value, "shape", None) == () else wanted

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
 from ppo_mask.acting import RolloutState
-from ppo_mask.devices.sharding import device_put, env_axes, replicate, sharding
+from ppo_mask.devices.sharding import device_put, env_axes, sharding
 from ppo_mask.errors import no_warnings
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.jax_tools._trees import strong_types
@@ -70,28 +70,14 @@ def constrain_state(state: TrainState, mesh: Mesh | None) -> TrainState:
     """Places the state as :func:`place_state` does, inside a compiled function."""
     if mesh is None or mesh.size == 1:
         return state
-    arrays, rest = eqx.partition(state, eqx.is_array)
-    arrays = jax.lax.with_sharding_constraint(arrays, shardings_of(state, mesh))
-    return eqx.combine(arrays, rest)
+    shardings: Any = shardings_of(state, mesh)
+    return eqx.filter_shard(state, shardings)
 
 
 def shardings_of(state: TrainState, mesh: Mesh) -> TrainState:
     """Returns each array's sharding: environments are split, everything else is replicated."""
     arrays = eqx.filter(state, is_array_or_shape)
     return jax.tree.map(lambda _, axis: sharding(mesh, axis), arrays, env_axes(arrays))
-
-
-def replace_totals(state: TrainState, totals: Sums, mesh: Mesh | None) -> TrainState:
-    """Replaces the sums of metrics.
-
-    The new arrays go to the devices of the old ones. Otherwise the next chunk would compile again,
-    since a program is compiled for the devices of its arguments.
-    """
-    if mesh is not None:
-        totals = replicate(totals, mesh)
-    elif state.totals.counts.committed:
-        totals = jax.device_put(totals, state.totals.counts.sharding)
-    return eqx.tree_at(lambda s: s.totals, state, totals)
 
 
 def check_state(
@@ -119,8 +105,8 @@ def check_state(
     layout, learned = state.totals.layout, state.totals.layout.learned
     wanted = eqx.filter_eval_shape(no_updates, metrics, learned, algorithm.logged_last).layout
     if layout != wanted:
-        have, want = ([name for name, _ in (*x.totals, *x.maxima)] for x in (layout, wanted))
-        raise _another_trainer("metrics", *(_without(*x) for x in ((have, want), (want, have))))
+        have, want = ({name for name, _ in (*x.totals, *x.maxima)} for x in (layout, wanted))
+        raise _another_trainer("metrics", sorted(have - want), sorted(want - have))
     if _shapes(state.memory) != _shapes(memory):
         raise _another_trainer("curriculum")
 
@@ -138,10 +124,6 @@ def _parts(own: Any, other: Any) -> list[tuple[str, Any, Any]]:
         return [("algorithm", own, other)]
     names = [field.name for field in dataclasses.fields(own)]
     return [(name, getattr(own, name), getattr(other, name)) for name in names]
-
-
-def _without(names: list[str], others: list[str]) -> list[str]:
-    return [name for name in names if name not in others]
 
 
 def _another_trainer(name: str, *both: Any) -> ValueError:

@@ -19,20 +19,21 @@ from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv
 from ppo_mask.envs._host import host_env_in
-from ppo_mask.envs._shapes import require_env
-from ppo_mask.errors import RunError, first_line
+from ppo_mask.envs._shapes import Env, require_env
+from ppo_mask.errors import RunError, first_line, naming
 from ppo_mask.jax_tools import ArrayTree, for_platform
+from ppo_mask.jax_tools._parts import check_changes, parts_of
 from ppo_mask.networks import Model, ModelLike, as_model
 from ppo_mask.training._algorithm import AbstractAlgorithm, At, check_same_but_numbers
 from ppo_mask.training._callback import Callback, Run
 from ppo_mask.training._curriculum import AbstractCurriculum, Curriculum, Schedule, as_curriculum
 from ppo_mask.training._debug_nans import find_first_nan
-from ppo_mask.training._gradients import check_changes, naming, numbers, parts_of
+from ppo_mask.training._gradients import numbers
 from ppo_mask.training._health import Health, all_healthy, describe_health, examine
 from ppo_mask.training._loop import run_loop
 from ppo_mask.training._metrics import Metric, add_update, emptied, no_updates, summarize
-from ppo_mask.training._mistakes import Env, explained
-from ppo_mask.training._names import check_learned_names, check_metric_names
+from ppo_mask.training._mistakes import explained
+from ppo_mask.training._names import OF_TRAINING, check_logged_names, check_metric_names
 from ppo_mask.training._seeds import mean_line, model_of_one_seed, select_seed
 from ppo_mask.training._state import (
     TrainState,
@@ -41,7 +42,6 @@ from ppo_mask.training._state import (
     constrain_state,
     copy_state,
     place_state,
-    replace_totals,
     strongly_typed,
 )
 
@@ -141,8 +141,8 @@ class Trainer(eqx.Module):
                 fault); or an environment in Python raised an error.
         """
         model = as_model(model)
-        with second_interrupt_ends(), explained(self.env, model, self.metrics):
-            state = _first_state(self.with_values(), model, key)
+        with second_interrupt_ends(), explained(self.env):
+            state = self.with_values().first_state(model, key)
             if (host_env := host_env_in(self.env)) is not None:
                 jax.block_until_ready(state)
                 if (failure := host_env.take_failure()) is not None:
@@ -167,8 +167,7 @@ class Trainer(eqx.Module):
         seed callbacks of its own.
 
         Neither the size of chunks nor stopping and resuming changes the result. Ctrl+C and SIGTERM
-        end the run cleanly after the current chunk; if the program then starts another run, the
-        program ends (see :func:`acknowledge_stop`). A second Ctrl+C raises KeyboardInterrupt.
+        end the run cleanly after the current chunk. A second Ctrl+C raises KeyboardInterrupt.
 
         Args:
             state: from :meth:`init`, or from a checkpoint. The state stays usable after the call.
@@ -245,11 +244,13 @@ class Trainer(eqx.Module):
             ]
             values = mean_line(lines) | {speed: num_seeds * steps_per_second}
             run.log(values, partial, () if one else lines)
-            return state if partial else replace_totals(state, emptied(state.totals), mesh)
+            if partial:
+                return state
+            return eqx.tree_at(lambda state: state.totals, state, emptied(state.totals))
 
         # Finding a NaN needs one update at a time.
         at_once = 1 if debug_nans else None
-        with explained(self.env, model, self.metrics):
+        with explained(self.env):
             return run_loop(run, state, callbacks, int(log_interval), advance, log, at_once)
 
     def with_values(self) -> "Trainer":
@@ -363,8 +364,9 @@ class Trainer(eqx.Module):
         check_same_but_numbers(self.algorithm, scheduled)
         return scheduled
 
+    @eqx.filter_jit
     def first_state(self, model: Model, key: Key[Array, ""]) -> TrainState:
-        """Makes the first state of a run; see :meth:`init`, which compiles this method."""
+        """Makes the first state of a run; see :meth:`init`."""
         reset_key, run_key, init_key = jax.random.split(key, 3)
         zero = jnp.int32(0)
         with naming("the curriculum"):
@@ -385,7 +387,7 @@ class Trainer(eqx.Module):
         if names is None:
             alone = dataclasses.replace(self, mesh=None)
             names = eqx.filter_eval_shape(lambda state: alone._learn(state, zero)[-1], begin(()))
-        check_learned_names(names)
+        check_logged_names(names, OF_TRAINING)
         return strongly_typed(begin(names))
 
 
@@ -401,11 +403,6 @@ def _metrics_of(curriculum: AbstractCurriculum, memory: ArrayTree) -> dict[str, 
 def _remembered(curriculum: AbstractCurriculum, memory: ArrayTree) -> dict[str, Any]:
     """Returns what a curriculum logs; one without a memory compiles nothing."""
     return _metrics_of(curriculum, memory) if jax.tree.leaves(memory) else {}
-
-
-@eqx.filter_jit
-def _first_state(trainer: Trainer, model: Model, key: Key[Array, ""]) -> TrainState:
-    return trainer.first_state(model, key)
 
 
 def _traced(algorithm: AbstractAlgorithm) -> AbstractAlgorithm:

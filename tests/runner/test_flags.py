@@ -75,7 +75,7 @@ REFUSED = {
     "--seed 4294967295 --num-seeds 2": "--seed 4294967295 and the 1 after it must be below "
     "4294967296; --seed 4294967294 would do",
     "--rewind": "--rewind goes with --resume PATH of an older checkpoint",
-    "--checkpoint-dir {dir}/file.txt": "cannot make the run folder {dir}/file.txt/",
+    "--checkpoint-dir {dir}/file.txt": "cannot use {dir}/file.txt/",
     "--config {dir}/none.yaml": "cannot read {dir}/none.yaml: No such file or directory",
     "--config {dir}/bad.yaml": "{dir}/bad.yaml is not valid YAML",
     "--config {dir}/list.yaml": "{dir}/list.yaml must hold 'name: value' lines",
@@ -97,8 +97,8 @@ REFUSED = {
     "leave --run-name out, or give",
     "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere": "there is a run "
     "{dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
-    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot copy the "
-    "run {dir}/taken to {dir}/file.txt/taken: Not a directory",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot use "
+    "{dir}/file.txt/.taken.copying/taken/checkpoints: Not a directory",
     "--resume {dir}/taken --hidden-dim 16": "taken/checkpoints/2 has hidden_dim 8, this run asks "
     "for 16",
     "--resume {dir}/taken --num-envs 16": "has num_envs 8, this run asks for 16",

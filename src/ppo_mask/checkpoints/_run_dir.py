@@ -15,7 +15,7 @@ from ppo_mask.checkpoints._checkpoint import (
     delete_checkpoint,
     steps_in,
 )
-from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._files import check_path, using_disk, write_whole
 from ppo_mask.checkpoints._lock import LOCK
 from ppo_mask.checkpoints._mirror import CHECKPOINTS, CONFIG, Mirror
 from ppo_mask.devices.processes import is_process_0
@@ -58,6 +58,7 @@ class RunDir:
     ) -> None:
         check_at_least(1, keep=int(keep))
         self.path = Path(path).absolute()
+        check_path(self.path)
         self.mirror = mirror
         self.config, self.metrics = self.path / CONFIG, self.path / "metrics.jsonl"
         self.text_log = self.path / "log.txt"
@@ -182,12 +183,10 @@ class RunDir:
         Raises:
             RunError: a checkpoint cannot be deleted.
         """
-        try:
+        with using_disk(self.path):
             for later in reversed(self.steps()):
                 if later > step:
                     delete_checkpoint(self._path_of(later))
-        except OSError as error:
-            raise RunError(f"cannot rewind {self.path}: {error.strerror}") from error
 
     def write_config(self, content: dict[str, Any]) -> None:
         """Writes or replaces the settings.
@@ -213,18 +212,16 @@ class RunDir:
         # One level deeper, so that a search for runs does not find an incomplete copy.
         scratch = copy.path.with_name(f".{copy.path.name}.copying")
         fresh = RunDir(scratch / copy.path.name)
+        shutil.rmtree(scratch, ignore_errors=True)
         try:
-            shutil.rmtree(scratch, ignore_errors=True)
-            (fresh.path / CHECKPOINTS).mkdir(parents=True)
-            for file in filter(Path.exists, (self.config, self.metrics, self.text_log)):
-                shutil.copy2(file, fresh.path)
-            for each in self.steps():
-                if each <= step:
-                    shutil.copytree(self._path_of(each), fresh._path_of(each))
-            fresh.path.rename(copy.path)
-        except OSError as error:
-            reason = error.strerror or error
-            raise RunError(f"cannot copy the run {self.path} to {copy.path}: {reason}") from error
+            with using_disk(copy.path):
+                (fresh.path / CHECKPOINTS).mkdir(parents=True)
+                for file in filter(Path.exists, (self.config, self.metrics, self.text_log)):
+                    shutil.copy2(file, fresh.path)
+                for each in self.steps():
+                    if each <= step:
+                        shutil.copytree(self._path_of(each), fresh._path_of(each))
+                fresh.path.rename(copy.path)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

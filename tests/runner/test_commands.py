@@ -253,14 +253,6 @@ def test_a_run_leaves_what_the_console_showed(tmp_path, capsys):
     assert (tmp_path / "a" / "log.txt").read_text() == printed + more
 
 
-def test_a_name_that_is_no_text_is_shown_with_a_replacement(runs, tmp_path):
-    folder = shutil.copytree(runs / "a-seed0", tmp_path / "caf\udce9")
-    for words in (["watch", "--max-steps=1", "--html"], ["plot", "--out"]):
-        assert call(words[0], folder, *words[1:], tmp_path / f"{words[0]}.html") == 0
-    assert "<title>caf?/63, seed 0</title>" in (tmp_path / "watch.html").read_text()
-    assert "<!-- caf? -->" in (tmp_path / "plot.html").read_text()
-
-
 @pytest.mark.parametrize(
     ("names", "said"),
     [

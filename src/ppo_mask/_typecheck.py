@@ -7,11 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from beartype import beartype
 from beartype.door import is_bearable
 from jaxtyping import AnnotationError, TypeCheckError, install_import_hook, print_bindings
 
-_COLLECTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _SHOWN = 100  # the most characters of a value or a type in an error
 
 
@@ -42,19 +40,17 @@ def check_types(package: str, *, but: str | None = None) -> None:
 def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
     """Does what ``beartype(function)`` does, without compiling a checker for each function.
 
+    What ``*args`` and ``**kwargs`` collect is not checked.
+
     A process calls few of a library's functions, but compiling a checker for each function took a
     third of the import time and a tenth of the tracing time. Here, beartype builds a checker for
     each type on first use, and caches the checker; there are fewer types than functions.
     """
     code, hints = function.__code__, dict(function.__annotations__)
-    where = function.__qualname__.removesuffix(".__init__")
-    fixed, collects = code.co_argcount + code.co_kwonlyargcount, code.co_flags & _COLLECTS
-    collected = code.co_varnames[fixed : fixed + collects.bit_count()]
-    if any(hints.get(name, Any) is not Any for name in collected):
-        return _beartype_when_called(function)
-    hints = {name: hint for name, hint in hints.items() if hint is not Any}
-    result_hint = hints.pop("return", Any)
-    named = enumerate(code.co_varnames[: code.co_argcount])
+    where, result_hint = function.__qualname__.removesuffix(".__init__"), hints.get("return", Any)
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    hints = {name: hints[name] for name in names if hints.get(name, Any) is not Any}
+    named = enumerate(names[: code.co_argcount])
     places = [(place, name, hints[name]) for place, name in named if name in hints]
 
     def check(*args: Any, **kwargs: Any) -> Any:
@@ -74,18 +70,6 @@ def when_called(function: Callable[..., Any]) -> Callable[..., Any]:
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a value has a type; an int passes as a float, as in other type checkers."""
     return is_bearable(value, hint) or (type(value) is int and is_bearable(0.0, hint))
-
-
-def _beartype_when_called(function: Callable[..., Any]) -> Callable[..., Any]:
-    checked: Callable[..., Any] | None = None
-
-    def check(*args: Any, **kwargs: Any) -> Any:
-        nonlocal checked
-        if checked is None:
-            checked = beartype(function)
-        return checked(*args, **kwargs)
-
-    return check
 
 
 def _wrong_type(where: str, what: str, value: Any, hint: Any) -> WrongType:

@@ -1,4 +1,4 @@
-"""Vectors of somebody's own behave as their environments do by hand, however they are reset."""
+"""Vectors of somebody's own behave as their environments do by hand."""
 
 from functools import cache, partial
 
@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-import ppo_mask as pm
 from playing import play_without_jax, played_on_host
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.errors import RunError
 from python_games import Climb, InInfo, InObservation, InvalidParts, Wrong
 
-MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 # As ``played_on_host`` has them.
 SEEDS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(0), 3)))[:, -1] & 0x7FFFFFFF
 
@@ -22,7 +20,8 @@ SEEDS = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(0), 3)))[
 class Together(gymnasium.vector.VectorEnv):
     """A vector of somebody's own, which steps copies of a game."""
 
-    def __init__(self, num_envs, make, mode):
+    def __init__(self, num_envs, make):
+        mode = AutoresetMode.SAME_STEP
         self.games = SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": mode}
         self.single_observation_space = self.games.single_observation_space
@@ -71,14 +70,12 @@ def assert_as_alone(env, make):
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [Climb, limited, InvalidParts])
-def test_a_vector_equals_its_environments(make, mode):
-    vectors = partial(Masked, make=make, mode=mode)
+def test_a_vector_equals_its_environments(make):
+    vectors = partial(Masked, make=make)
     assert_as_alone(with_cards(GymnasiumEnv.of_vectors, vectors), make)
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("make", "mask"),
     [
@@ -87,27 +84,21 @@ def test_a_vector_equals_its_environments(make, mode):
         (Climb, lambda vector: np.array(vector.games.call("action_masks"))),
     ],
 )
-def test_masks_of_a_vector_are_found_or_told(make, mask, mode):
-    vectors = partial(Together, make=make, mode=mode)
+def test_masks_of_a_vector_are_found_or_told(make, mask):
+    vectors = partial(Together, make=make)
     assert_as_alone(with_cards(GymnasiumEnv.of_vectors, vectors, mask=mask), Climb)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_masks_of_a_vector_may_be_in_its_observation(mode):
-    vectors = GymnasiumEnv.of_vectors(partial(Together, make=InObservation, mode=mode))
+def test_masks_of_a_vector_may_be_in_its_observation():
+    vectors = GymnasiumEnv.of_vectors(partial(Together, make=InObservation))
     ours, theirs = played_on_host(vectors), played_on_host(GymnasiumEnv(InObservation))
     jax.tree.map(np.testing.assert_array_equal, ours, theirs)
 
 
 def test_masks_are_found_through_the_wrappers_of_a_vector():
     wrap = partial(gymnasium.wrappers.vector.ClipReward, min_reward=-9, max_reward=9)
-    vectors = lambda n: wrap(Masked(n, Climb, AutoresetMode.SAME_STEP))  # noqa: E731
+    vectors = lambda n: wrap(Masked(n, Climb))  # noqa: E731
     assert_as_alone(with_cards(GymnasiumEnv.of_vectors, vectors), Climb)
-
-
-def test_a_limit_of_this_library_cuts_a_vector_off():
-    vectors = partial(Masked, make=Climb, mode=AutoresetMode.DISABLED)
-    assert_as_alone(pm.TimeLimit(with_cards(GymnasiumEnv.of_vectors, vectors), 6), limited)
 
 
 class Counter(gymnasium.vector.VectorEnv):
@@ -147,7 +138,10 @@ def test_a_vector_that_is_one_keeps_last_observations():
 @pytest.mark.parametrize(
     ("vectors", "line"),
     [
-        (partial(Counter, mode=AutoresetMode.NEXT_STEP), "^Counter: .* NEXT_STEP spends a step on"),
+        *(
+            (partial(Counter, mode=mode), f"^Counter: its autoreset mode is {mode.name}; make it")
+            for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED)
+        ),
         *(
             (lambda n, kind=kind: kind([Climb] * n), f"^{kind.__name__} steps environments one by")
             for kind in (SyncVectorEnv, AsyncVectorEnv)
@@ -195,12 +189,9 @@ class Unfit(Counter):
             r"Unfit: rewards must be one number for each environment; got \[None",
         ),
         (lambda n: Counter(1), "Counter: has 1 environments; 3 were asked for"),
-        *(
-            (
-                partial(Masked, make=lambda: Wrong("nothing"), mode=mode),
-                r"Masked: action_masks\(\) allows no action",
-            )
-            for mode in MODES
+        (
+            partial(Masked, make=lambda: Wrong("nothing")),
+            r"Masked: action_masks\(\) allows no action",
         ),
     ],
 )

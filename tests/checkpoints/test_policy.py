@@ -241,7 +241,7 @@ def test_load_policy_names_a_missing_folder_and_an_unknown_class(tmp_path: Path)
     [
         ({"nope": 1}, r"MLPActorCritic\(.*nope=1\).* again: TypeError: got an unexpected .*'nope'"),
         ({"hidden_dim": "x"}, r"again: WrongType: MLPActorCritic: parameter 'hidden_dim' is 'x'"),
-        (None, "has no valid architecture"),
+        (None, "has no architecture"),
     ],
 )
 def test_a_network_that_its_class_does_not_make_is_one_line(

@@ -144,7 +144,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no arrays": (lambda path: shutil.rmtree(path / "arrays"), "is damaged: .+"),
     "a short file": (_shorten_a_file, "is damaged: .+"),
     "no json": (_describe(lambda _: "{"), "is damaged: .+"),
-    "a list": (_describe(lambda _: "[]"), "is damaged: .+"),
+    "a list": (_describe(lambda _: "[1]"), "is damaged: .+"),
     "another checksum": (CHECKSUM, "is damaged: weight is not what was saved"),
     "another format": (FORMAT, "has format 99, this version of ppo_mask reads format 3"),
 }
@@ -159,24 +159,10 @@ def test_damage_is_one_line(run: RunDir, damage: Callable[[Path], object], messa
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [
-        ({"arrays": None}, "arrays"),
-        ({"arrays": {"w": {"dtype": "float32", "shape": []}}}, "entry w in arrays"),
-        ({"config": []}, "config"),
-        ({"time": "now"}, "time"),
-    ],
-)
-def test_a_wrong_description_is_one_line(run: RunDir, part: dict[str, Any], message: str) -> None:
-    path = run.save(0, thing(), {"config": {}}).path
-    about = json.loads((path / "description.json").read_text())
-    (path / "description.json").write_text(json.dumps(about | part))
-    line = rf"^checkpoint .*/0 is damaged: its description.json has no valid {message}$"
+def test_what_a_description_lacks_is_one_line(run: RunDir) -> None:
+    line = r"^checkpoint .*/0 is damaged: its description.json has no algorithm$"
     with pytest.raises(RunError, match=line):
-        Checkpoint.read(path)
-    with pytest.raises(RunError, match="has no valid algorithm"):
-        Checkpoint.read(run.save(1, thing()).path).about["algorithm"]
+        Checkpoint.read(run.save(0, thing()).path).about["algorithm"]
 
 
 def test_a_description_is_json(run: RunDir) -> None:
@@ -194,19 +180,24 @@ def test_without_its_description_it_is_no_checkpoint(run: RunDir) -> None:
     assert_same(run.save(0, thing(), {}).restore(thing(seed=1)), thing())
 
 
-ODD = [
-    "lr[1]", "[!a]", "a*", "**", "a?b", "a b%20#{c}", "a\\b", "gs:", "é\n", "~", "x" * 255,
-    pytest.param("\udcff", marks=only_linux),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_any_path_holds_a_checkpoint(tmp_path: Path, name: str) -> None:
-    (tmp_path / "axb").mkdir()  # What the patterns among them match.
+@pytest.mark.parametrize("name", ["a?b", "a b%20#{c}", "é\n", "~", "x" * 255, "a:b", "'$(x)\""])
+def test_almost_any_path_holds_a_checkpoint(tmp_path: Path, name: str) -> None:
+    (tmp_path / "axb").mkdir()  # What a pattern would match.
     run = RunDir(tmp_path / name)
     assert_same(run.save(3, thing(), {"n": 1}).restore(thing(seed=1)), thing())
     assert run.best() is None
     assert [path.name for path in (run.path / "checkpoints").iterdir()] == ["3"]
+
+
+@pytest.mark.parametrize(
+    "name", ["lr[1]", "a]", "a*", "**", "a\\b", "gs:", pytest.param("\udcff", marks=only_linux)]
+)
+def test_a_path_that_orbax_would_misread_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RunError, match=r"^checkpoints cannot be in .*: .* means something else"):
+        RunDir(tmp_path / name)
+    with pytest.raises(RunError, match=r"^checkpoints cannot be in .*: .* means something else"):
+        Checkpoint.write(tmp_path / name / "policy", {}, {})
+    assert not list(tmp_path.iterdir())
 
 
 @only_linux  # Elsewhere, paths have fewer bytes.
@@ -240,9 +231,7 @@ def test_a_policy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     model = pm.MLPActorCritic(3, 2, hidden_dim=4, key=jax.random.key(0))
     with pytest.raises(RunError, match=r"cannot save \S+/file/policy: Not a directory$"):
         pm.save_policy(model, tmp_path / "file" / "policy")
-    pm.save_policy(model, tmp_path / "[p]*")
-    pm.load_policy(tmp_path / "[p]*")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["[p]*", "file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(

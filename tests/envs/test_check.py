@@ -169,7 +169,7 @@ BROKEN = [
     (broken(Walks, num_actions=(3, 4)), r"mask is bool\[5\], not bool\[7\]: num_actions is \(3, 4"),
     (
         broken(Walks, show=lambda t, *_: but(action_mask=t.action_mask & (jnp.arange(5) < 3))(t)),
-        r"never be all False in a part; it is in part 1 of \(3, 2\)",
+        "must never be all False in one of the parts of 3 x 2 actions",
     ),
     (
         broken(

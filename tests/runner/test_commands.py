@@ -286,14 +286,6 @@ def test_a_run_leaves_what_the_console_showed(tmp_path, capsys):
     assert (tmp_path / "a" / "log.txt").read_text() == printed + more
 
 
-def test_a_name_that_is_no_text_is_shown_with_a_replacement(runs, tmp_path):
-    folder = shutil.copytree(runs / "a-seed0", tmp_path / "caf\udce9")
-    assert call("watch", folder, "--max-steps=1", "--html", tmp_path / "watch.html") == 0
-    assert call("plot", folder, "--out", tmp_path / "plot.svg") == 0
-    assert "<title>caf?/63, seed 0</title>" in (tmp_path / "watch.html").read_text()
-    assert "<!-- caf? -->" in (tmp_path / "plot.svg").read_text()
-
-
 @pytest.mark.parametrize(
     ("names", "said"),
     [

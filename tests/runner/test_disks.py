@@ -222,21 +222,14 @@ def test_an_error_of_the_system_without_a_file_says_in_which_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parent", "name"),
-    [
-        ("a*[b]?", "lr[1]"),
-        ("back\\slash", "[!r]un"),
-        ("gs:", "a b #%20{}"),
-        ("**", "x" * 200),
-        ("new\nline", "ü'$(x)"),
-        pytest.param("\udcff", "run", marks=only_linux),
-    ],
+    ("parent", "name"), [("a?{b}", "a b #%20{}"), ("new\nline", "ü'$(x)"), ("~", "x" * 200)]
 )
 def test_runs_of_any_name_in_any_folder(tmp_path: Path, parent: str, name: str) -> None:
     assert train(tmp_path / parent, 2, *OFTEN, "--run-name", name) == 0
     assert train(tmp_path / parent, 4, "--resume", name) == 0
-    assert train(tmp_path / parent, 6, "--resume", str(tmp_path / parent / name)) == 0
-    folder = RunDir(tmp_path / parent / name)
+    copies = tmp_path / "copies: 1"
+    assert train(copies, 6, "--resume", str(tmp_path / parent / name)) == 0
+    folder = RunDir(copies / name)
     assert folder.steps() == [2, 4, 6]
     assert load_policy(folder.path, networks=[Bias]).model.network.hyperparameters == {
         "num_actions": 3

@@ -72,7 +72,7 @@ REFUSED = {
     "--checkpoint-dir {dir} --run-name taken": "there is a run {dir}/taken already; resume it by "
     "--resume {dir}/taken",
     "--rewind": "--rewind goes with --resume PATH of an older checkpoint",
-    "--checkpoint-dir {dir}/file.txt": "cannot make the run folder {dir}/file.txt/",
+    "--checkpoint-dir {dir}/file.txt": "cannot use {dir}/file.txt/",
     "--config {dir}/none.yaml": "cannot read {dir}/none.yaml: No such file or directory",
     "--config {dir}/bad.yaml": "{dir}/bad.yaml is not valid YAML",
     "--config {dir}/list.yaml": "{dir}/list.yaml must hold 'name: value' lines",
@@ -87,9 +87,12 @@ REFUSED = {
     "--resume latest --checkpoint-dir {dir}/empty": "no run with a checkpoint in {dir}/empty",
     "--resume {dir}/nothing": "there is no run or checkpoint {dir}/nothing",
     "--resume {dir}/empty": "{dir}/empty is neither a run folder (with a config.yaml) nor",
-    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken",
-    "--resume {dir}/taken --checkpoint-dir {dir}/empty": "--checkpoint-dir asked for a run "
-    "{dir}/empty/taken, --resume for {dir}/taken; leave --checkpoint-dir out, or",
+    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken; "
+    "leave --run-name out, or give",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere": "there is a run "
+    "{dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot use "
+    "{dir}/file.txt/.taken.copying/taken/checkpoints: Not a directory",
     "--resume {dir}/taken --hidden-dim 16": "taken/checkpoints/2 has hidden_dim 8, this run asks "
     "for 16",
     "--resume {dir}/taken --num-envs 16": "has num_envs 8, this run asks for 16",

@@ -75,7 +75,6 @@ def test_a_lock_is_not_shared_with_another_process(tmp_path: Path) -> None:
         other.communicate()
     with hold(tmp_path):
         pass
-    assert not (tmp_path / ".lock").exists()
 
 
 @pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "EOPNOTSUPP", "EINVAL"])
@@ -88,7 +87,7 @@ def test_a_file_system_without_locks_will_do(
     monkeypatch.setattr(_lock.fcntl, "lockf", lock)
     with hold(tmp_path), hold(tmp_path / "missing"):
         pass
-    assert not any(tmp_path.iterdir())
+    assert not (tmp_path / "missing").exists()
     monkeypatch.setattr(_lock, "fcntl", None)
     with hold(tmp_path):
         pass

@@ -190,9 +190,9 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     ) -> "GymnasiumEnv":
         """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
 
-        The vector's autoreset mode must be ``SAME_STEP`` or ``DISABLED``, since ``NEXT_STEP``
-        spends a step on each reset. Gymnasium's ``SyncVectorEnv`` and ``AsyncVectorEnv``, which
-        step environments one by one, are refused: the constructor does the same.
+        The vector's autoreset mode must be ``SAME_STEP``. Gymnasium's ``SyncVectorEnv`` and
+        ``AsyncVectorEnv``, which step environments one by one, are refused: the constructor does
+        the same.
 
         Args:
             make_vector: makes a vector environment of a given size, such as

@@ -1,10 +1,32 @@
 """Writes files so that a kill, a power cut or a full disk leaves them whole."""
 
 import os
-from contextlib import suppress
+import re
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ppo_mask.errors import RunError
+
+
+def check_path(path: Path) -> None:
+    """Checks that Orbax and TensorStore, which write the arrays, read the path as it is meant.
+
+    Raises:
+        RunError: it has a character that stands for something else there.
+    """
+    if found := re.search(r"[][*\\\ud800-\udfff]|/gs:", str(path)):
+        raise RunError(f"checkpoints cannot be in {path}: {found[0]!r} means something else there")
+
+
+@contextmanager
+def using_disk(folder: Path) -> Generator[None]:
+    """Reports what the disk refuses as a RunError of one line; ``folder`` if no file is known."""
+    try:
+        yield
+    except OSError as error:
+        path = error.filename or folder
+        raise RunError(f"cannot use {path}: {error.strerror or error}") from error
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -4,7 +4,7 @@ import errno
 import os
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from ppo_mask.errors import RunError
@@ -47,35 +47,28 @@ def hold(folder: Path) -> Generator[None]:
     finally:
         _held.discard(folder)
         if descriptor is not None:
-            with suppress(OSError):
-                (folder / LOCK).unlink()
             os.close(descriptor)
 
 
 def _lock(folder: Path) -> int | None:
-    while fcntl is not None:
-        try:
-            descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError:
-            return None
-        try:
-            # Not flock: child processes would inherit the lock, and may outlive this process.
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # False if the last holder has deleted the file since it was opened.
-            if os.path.samestat(os.fstat(descriptor), (folder / LOCK).stat()):
-                os.truncate(descriptor, 0)
-                os.write(descriptor, this_process().encode())
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                holder = os.read(descriptor, 200).decode(errors="replace")
-                os.close(descriptor)
-                raise _taken(folder, holder or "another process") from error
-            return descriptor  # No locks here, or the disk is full.
-        os.close(descriptor)
-    return None
+    """Locks a file that stays in the folder; its descriptor, None if there can be no such file."""
+    if fcntl is None:
+        return None
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError:
+        return None
+    try:
+        # Not flock: child processes would inherit the lock, and may outlive this process.
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(descriptor, 0)
+        os.write(descriptor, this_process().encode())
+    except OSError as error:  # If nobody has the lock: no locks here, or the disk is full.
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            holder = os.read(descriptor, 200).decode(errors="replace")
+            os.close(descriptor)
+            raise _taken(folder, holder or "another process") from error
+    return descriptor
 
 
 def _taken(folder: Path, holder: str) -> RunError:

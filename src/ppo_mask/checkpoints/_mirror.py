@@ -16,8 +16,8 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import final
 
 from ppo_mask.checkpoints._checkpoint import DESCRIPTION, steps_in
-from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._files import using_disk, write_whole
 from ppo_mask.checkpoints._lock import hold, this_process
 from ppo_mask.checkpoints._objects import Bucket, MissingError
 from ppo_mask.errors import RunError, warn
@@ -37,16 +37,6 @@ _CHECKPOINT = re.compile(rf"{CHECKPOINTS}/(\d+)/")
 # log.
 _NOT_COPIED = re.compile(rf"(.*/)?\.|({CHECKPOINTS}|wandb|writer)(/|$)")
 _LOGS = (CONFIG, "metrics.jsonl", "log.txt", "tensorboard/", "wandb.json")
-
-
-@contextmanager
-def using_disk(folder: Path) -> Generator[None]:
-    """Reports what the disk refuses as a RunError of one line; ``folder`` if no file is known."""
-    try:
-        yield
-    except OSError as error:
-        path = error.filename or folder
-        raise RunError(f"cannot use {path}: {error.strerror or error}") from error
 
 
 @final
@@ -69,10 +59,9 @@ class Mirror:
         """The URL of the copy."""
         return f"{self.bucket.url}/{self.name}"
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether a process has ever written to the copy."""
-        return self._writer() is not None
+    def writer(self) -> bytes | None:
+        """Reads the name of the process that writes to the copy; None if there is none yet."""
+        return self.bucket.read(self.name, _WRITER)
 
     def steps(self) -> list[int]:
         """Lists the steps of the complete checkpoints in the bucket, in order."""
@@ -100,7 +89,7 @@ class Mirror:
         newest = max(steps_in(local / CHECKPOINTS), default=0)
         if not there and not newest:
             raise RunError(f"there is no run {self.url}")
-        is_writer = ours is not None and ours == self._writer()
+        is_writer = ours is not None and ours == self.writer()
         if not there or (is_writer and newest >= max(_steps(there), default=0)):
             return
         with using_disk(local):
@@ -134,7 +123,7 @@ class Mirror:
         me = f"{this_process()}, {secrets.token_hex(8)}".encode()
         write_whole(local / f".{_WRITER}", me)
         # The settings go first, because a run with only its settings can begin anew.
-        self._put(local, [CONFIG])
+        self.bucket.put(self.name, [CONFIG], local)
         self.bucket.write(self.name, _WRITER, me)
         self.push(local)
 
@@ -142,7 +131,7 @@ class Mirror:
         """Deletes the copy of a run that could not begin, unless another process has written it."""
         ours = _noted_writer(local)
         with suppress(RunError):
-            if self._writer() in (None, ours):
+            if self.writer() in (None, ours):
                 self.bucket.delete(self.name, self.bucket.files(self.name))
 
     def catch_up(self, local: Path) -> None:
@@ -152,7 +141,7 @@ class Mirror:
             RunError: a process is training the run.
         """
         ours = _noted_writer(local)
-        if ours and ours == self._writer():
+        if ours and ours == self.writer():
             with hold(local):
                 self.push(local)
 
@@ -162,7 +151,7 @@ class Mirror:
         Raises:
             RunError: another process has taken the run over; the bucket stays as it is.
         """
-        if (writer := self._writer()) != _noted_writer(local):
+        if (writer := self.writer()) != _noted_writer(local):
             other = writer.decode() if writer else "a process that has deleted it"
             raise RunError(f"{self.url} was taken over by {other}; nothing of it was overwritten")
         with using_disk(local):
@@ -174,23 +163,18 @@ class Mirror:
             newest = max(steps, default=-1)
             other = [x for x in _steps(there) if x > newest or (x in steps and x not in have)]
             self.bucket.delete(self.name, map(_description, reversed(other)))
-            self._put(local, [x for x in here if _is_log(x) or here[x] != there.get(x)])
+            logs = [x for x in here if _is_log(x) or here[x] != there.get(x)]
+            self.bucket.put(self.name, logs, local)
             for step in (step for step in steps if step not in have):
                 files = [x for x in (local / CHECKPOINTS / str(step)).rglob("*") if x.is_file()]
                 paths = [x.relative_to(local).as_posix() for x in files]
                 last = _description(step)
-                self._put(local, [path for path in paths if path != last])
+                self.bucket.put(self.name, [path for path in paths if path != last], local)
                 self.bucket.write(self.name, last, (local / last).read_bytes())
         # Also deletes parts of checkpoints that a killed push left.
         gone = [x for x in there if _is_log(x) and x not in here]
         gone += [x for x in there if (step := _step(x)) is not None and step not in steps]
         self.bucket.delete(self.name, sorted(gone, key=lambda path: not path.endswith(DESCRIPTION)))
-
-    def _writer(self) -> bytes | None:
-        return self.bucket.read(self.name, _WRITER)
-
-    def _put(self, local: Path, paths: Sequence[str]) -> None:
-        self.bucket.put(self.name, paths, [str(local / path) for path in paths])
 
     def _fetch(self, local: Path, there: Mapping[str, int], to: Path) -> None:
         """Downloads logs and complete checkpoints; checkpoints in ``local`` are copied instead."""
@@ -204,7 +188,7 @@ class Mirror:
                 wanted += [path for path in there if _step(path) == step]
         for path in wanted:
             (to / path).parent.mkdir(parents=True, exist_ok=True)
-        self.bucket.get(self.name, wanted, [str(to / path) for path in wanted])
+        self.bucket.get(self.name, wanted, to)
 
     def _has(self, local: Path, step: int, there: Mapping[str, int]) -> bool:
         """Whether bucket and local folder have the same description of a step's checkpoint."""

@@ -6,7 +6,7 @@ fsspec comes with Orbax; the package for each kind of object store is an extra.
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, final
 
 from ppo_mask.errors import RunError, first_line
@@ -29,14 +29,9 @@ class Bucket:
 
     def folders(self) -> list[str]:
         """Lists the names of the run folders."""
-        try:
-            found: list[str] = self._do("ls", self.root, detail=False)
-        except MissingError:
-            # Nothing has been written to the folder yet, but the bucket itself must exist.
-            with _reaching(self.url), suppress(PermissionError):
-                if top := self.root.partition("/")[0]:
-                    self.store.ls(top, detail=False)
-            return []
+        found: list[str] = []
+        with suppress(MissingError):  # Nothing has been written to the folder yet.
+            found = self._do("ls", self.root, detail=False)
         return [path.rstrip("/").rpartition("/")[2] for path in found]
 
     def files(self, folder: str) -> dict[str, int]:
@@ -63,15 +58,15 @@ class Bucket:
         else:
             self._do("pipe_file", target, content)
 
-    def put(self, folder: str, paths: Sequence[str], sources: Sequence[str]) -> None:
-        """Writes or replaces objects with the contents of local files."""
+    def put(self, folder: str, paths: Sequence[str], local: Path) -> None:
+        """Writes or replaces objects with the contents of files in a local folder."""
         if paths:
-            self._do("put", [*sources], [self._path(folder, path) for path in paths])
+            self._do("put", [str(local / x) for x in paths], [self._path(folder, x) for x in paths])
 
-    def get(self, folder: str, paths: Sequence[str], targets: Sequence[str]) -> None:
-        """Copies objects to local files."""
+    def get(self, folder: str, paths: Sequence[str], local: Path) -> None:
+        """Copies objects to files in a local folder."""
         if paths:
-            self._do("get", [self._path(folder, path) for path in paths], [*targets])
+            self._do("get", [self._path(folder, x) for x in paths], [str(local / x) for x in paths])
 
     def delete(self, folder: str, paths: Iterable[str]) -> None:
         """Deletes objects, one after another; some may be gone already."""

@@ -7,18 +7,14 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
 import orbax.checkpoint as ocp
-
-_PLAIN = re.compile(r"[\w/.,+=@%#~ -]{1,500}", re.ASCII)
 
 # Long after Orbax has raised an error, its threads may log the traceback once more.
 logging.getLogger("absl").addFilter(
@@ -31,12 +27,11 @@ def write(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Writes arrays into a new folder.
 
     Args:
-        path: the folder. The parent folder must exist, with only plain characters in its name.
+        path: the folder, whose parent folder exists.
         arrays: the arrays, by name.
     """
-    with _plain(path.parent.parent) as plain:
-        saved = ocp.args.PyTreeSave(dict(arrays))  # pyright: ignore[reportCallIssue]
-        _checkpointer().save(plain / path.parent.name / path.name, args=saved)
+    saved = ocp.args.PyTreeSave(dict(arrays))  # pyright: ignore[reportCallIssue]
+    _checkpointer().save(path.absolute(), args=saved)
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
@@ -46,8 +41,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]
         restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in names},
         partial_restore=True,
     )
-    with _plain(path.absolute()) as plain:
-        return _checkpointer().restore(plain, args=wanted)
+    return _checkpointer().restore(path.absolute(), args=wanted)
 
 
 def _checkpointer() -> ocp.Checkpointer:
@@ -66,19 +60,3 @@ def in_short(error: Exception) -> str:
     number = re.search(r"os_error_code='(\d+)'|^\[Errno (\d+)\]", text)
     reason = os.strerror(int(number[1] or number[2])) if number else text[:200]
     return reason or type(error).__name__
-
-
-@contextmanager
-def _plain(path: Path) -> Generator[Path]:
-    """Yields the path, or a link to it if Orbax or TensorStore would misread the path.
-
-    The two libraries treat brackets and stars as patterns, and have special rules for backslashes,
-    ``gs:/``, bytes that are not text, and long paths.
-    """
-    if _PLAIN.fullmatch(str(path)):
-        yield path
-        return
-    with TemporaryDirectory(prefix="ppo_mask-") as scratch:
-        link = Path(scratch, "link")
-        link.symlink_to(path, target_is_directory=True)
-        yield link

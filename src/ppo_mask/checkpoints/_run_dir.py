@@ -14,7 +14,7 @@ from ppo_mask.checkpoints._checkpoint import (
     delete_checkpoint,
     steps_in,
 )
-from ppo_mask.checkpoints._files import write_whole
+from ppo_mask.checkpoints._files import check_path, using_disk, write_whole
 from ppo_mask.checkpoints._lock import LOCK
 from ppo_mask.checkpoints._mirror import CHECKPOINTS, CONFIG, Mirror
 from ppo_mask.devices.processes import is_process_0
@@ -57,6 +57,7 @@ class RunDir:
     ) -> None:
         check_at_least(1, keep=int(keep))
         self.path = Path(path).absolute()
+        check_path(self.path)
         self.mirror = mirror
         self.config, self.metrics = self.path / CONFIG, self.path / "metrics.jsonl"
         self.text_log = self.path / "log.txt"
@@ -181,12 +182,10 @@ class RunDir:
         Raises:
             RunError: a checkpoint cannot be deleted.
         """
-        try:
+        with using_disk(self.path):
             for later in reversed(self.steps()):
                 if later > step:
                     delete_checkpoint(self._path_of(later))
-        except OSError as error:
-            raise RunError(f"cannot rewind {self.path}: {error.strerror}") from error
 
     def write_config(self, content: dict[str, Any]) -> None:
         """Writes or replaces the settings.
@@ -195,6 +194,35 @@ class RunDir:
             RunError: the file cannot be written.
         """
         write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
+
+    def fork(self, step: int, copy: "RunDir") -> None:
+        """Copies the run up to one of its checkpoints; a kill leaves a whole copy or no copy.
+
+        The copy leaves out the profiler's traces, the W&B run and TensorBoard's files. Resuming the
+        copy writes TensorBoard's files anew, and drops log lines of later steps.
+
+        Args:
+            step: the step of the last checkpoint to copy.
+            copy: the copy, whose folder must not exist yet.
+
+        Raises:
+            RunError: the copy cannot be written.
+        """
+        # One level deeper, so that a search for runs does not find an incomplete copy.
+        scratch = copy.path.with_name(f".{copy.path.name}.copying")
+        fresh = RunDir(scratch / copy.path.name)
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            with using_disk(copy.path):
+                (fresh.path / CHECKPOINTS).mkdir(parents=True)
+                for file in filter(Path.exists, (self.config, self.metrics, self.text_log)):
+                    shutil.copy2(file, fresh.path)
+                for each in self.steps():
+                    if each <= step:
+                        shutil.copytree(self._path_of(each), fresh._path_of(each))
+                fresh.path.rename(copy.path)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def _path_of(self, step: int) -> Path:
         return self.path / CHECKPOINTS / str(step)

@@ -17,7 +17,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import final
 
-from ppo_mask.checkpoints._mirror import Mirror, using_disk
+from ppo_mask.checkpoints._files import using_disk
+from ppo_mask.checkpoints._mirror import Mirror
 from ppo_mask.checkpoints._objects import Bucket, open_bucket
 from ppo_mask.checkpoints._run_dir import RunDir
 from ppo_mask.devices.processes import is_process_0
@@ -105,26 +106,17 @@ class Runs:
         names = ["-".join(filter(None, (chosen, suffix, end))) for end in ends]
         for each in () if again else names:
             self.check_new(each)
-        made: list[RunDir] = []
-        for run in map(self.run, names):
-            try:
-                run.path.mkdir(parents=True)
-            except FileExistsError:
-                if name is not None and run.is_empty:
-                    made.append(run)
-                    continue
-                # Another process has just made this folder, so the name is taken. A generated name
-                # gets the next number.
-                for each in made:
-                    with suppress(OSError):
-                        each.path.rmdir()
-                return self.create(name, suffix, ends)
-            except OSError as error:
-                raise RunError(
-                    f"cannot make the run folder {run.path}: {error.strerror}"
-                ) from error
-            made.append(run)
-        return made
+        runs = [*map(self.run, names)]
+        for run in runs:
+            with using_disk(run.path):
+                try:
+                    run.path.mkdir(parents=True)
+                except FileExistsError:
+                    # Another process may have just made this folder, so that the name is taken. A
+                    # generated name gets the next number.
+                    if name is None or not run.is_empty:
+                        return self.create(name, suffix, ends)
+        return runs
 
     def claim(self, runs: Sequence[RunDir]) -> None:
         """Reserves the names of new runs in the bucket; see :meth:`Mirror.take_over`.
@@ -136,7 +128,7 @@ class Runs:
         mirrored = [(run.mirror, run.path) for run in runs if run.mirror is not None]
         try:
             for mirror, path in mirrored:
-                if mirror.is_taken:
+                if mirror.writer() is not None:
                     raise RunError(f"there is a run {mirror.url} already")
                 mirror.take_over(path)
         except RunError:
@@ -208,12 +200,7 @@ def cache_folder() -> Path:
     Raises:
         RunError: the user has no home folder.
     """
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ppo_mask"
-    except RuntimeError as error:  # HOME is not set, and the system does not know the user.
-        raise RunError(
-            "there is no home folder for the cache; set HOME or XDG_CACHE_HOME"
-        ) from error
+    return Path(os.environ.get("XDG_CACHE_HOME") or expand_user("~/.cache"), "ppo_mask")
 
 
 def expand_user(text: str) -> str:
@@ -226,7 +213,8 @@ def expand_user(text: str) -> str:
     if path.startswith("~"):
         user = text.partition("/")[0]
         raise RunError(
-            f"there is no home folder {user} for {text}; write ./{text} for a file of that name"
+            f"there is no home folder {user} for {text}; set HOME, or write ./{text} for a file of "
+            "that name"
         )
     return path
 
@@ -257,12 +245,8 @@ def _may_be_a_name(place: str) -> bool:
 def known_path(place: str) -> Path:
     """Returns the path after checking that the system accepts it; no file needs to exist there."""
     path = Path(expand_user(place))
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError as error:  # For example, a name that is too long.
-        raise RunError(f"cannot look at {path}: {error.strerror}") from error
+    with using_disk(path), suppress(FileNotFoundError, NotADirectoryError):
+        path.stat()  # Fails, for example, for a name that is too long.
     return path
 
 

@@ -6,7 +6,6 @@ depends on a clock, a signal or a file, and sends the decision to the other proc
 """
 
 import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
@@ -25,7 +24,7 @@ Result = TypeVar("Result")
 HEARTBEAT_SECONDS = 60
 """How long a process may be silent before JAX counts it as lost and ends the other processes."""
 
-_OTHER_REASON = 255
+_LONGEST = 80  # the bytes of a reason to stop that other processes learn
 _NUMBER, _COUNT, _ADDRESS = "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"
 # Where Kubernetes and a TPU VM say which hosts a slice has.
 _TPU_HOSTS = "TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES"
@@ -205,17 +204,15 @@ def reason_of_any(reason: str | None) -> str | None:
         reason: this process's reason, the name of a signal or another text; None for no reason.
 
     Returns:
-        The reason of one of the processes; None if no process has a reason.
+        This process's reason or, without one, the first 80 bytes of another's; None if no process
+        has a reason.
     """
     if not is_multiprocess():
         return reason
-    numbers = {member.name: int(member) for member in signal.Signals}
-    mine = 0 if reason is None else numbers.get(reason, _OTHER_REASON)
-    number = int(np.max(multihost_utils.process_allgather(np.int32(mine))))
-    if number in (0, mine):
-        return reason
-    names = {number: name for name, number in numbers.items()}
-    return names.get(number, "another process asked for it")
+    mine = np.frombuffer((reason or "").encode()[:_LONGEST].ljust(_LONGEST), np.uint8)
+    rows = multihost_utils.process_allgather(mine)
+    reasons = (np.asarray(row).tobytes().decode(errors="ignore").strip() for row in rows)
+    return reason or next(filter(None, reasons), None)
 
 
 def wait_for_all(what: str) -> None:

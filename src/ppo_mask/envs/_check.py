@@ -17,10 +17,9 @@ from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import Actions
 from ppo_mask.jax_tools._programs import split_key
 
-# The size of every batch. Compiling takes most of the time, and another size would compile again.
-_NUM_ENVS = 8
-# The number of states, each with an action, to test the laws on.
-_ROWS = 8 * _NUM_ENVS
+# The number of environments to play in, and of states, each with an action, to test the laws on.
+# Compiling takes most of the time, and a batch of another size would be compiled again.
+_NUM_ENVS = 32
 
 
 def check_env(
@@ -35,7 +34,7 @@ def check_env(
     Args:
         env: the environment.
         key: the random key of the test; None for a fixed key.
-        num_steps: steps to play in each of 8 environments; choose enough that some episodes end.
+        num_steps: steps to play in each of 32 environments; choose enough that some episodes end.
         deterministic: whether the environment claims to ignore its keys.
 
     Raises:
@@ -55,7 +54,7 @@ def check_env(
     outside = "check_env is for environments in JAX; one in Python has its own library's checks"
     require(host_env_in(env) is None, outside)
     key = jax.random.key(0) if key is None else key
-    keys = jax.random.split(key, 2 + _ROWS)
+    keys = jax.random.split(key, 2 + _NUM_ENVS)
     # Not jit(env.reset), because a method of an environment that holds arrays cannot be hashed.
     alone = jax.jit(lambda key: env.reset(key)), jax.jit(lambda *args: env.step(*args))
     shapes_of(env)
@@ -69,21 +68,12 @@ def check_env(
     play = _play(reset, step, keys[1], num_steps, actions)
     _check_masks(play, actions)
     keys = keys[2:]
-    starts, steps = _rows_of(reset, keys), _rows_of(step, keys, *play.some())
+    starts, steps = jax.device_get((reset(keys), step(keys, *play.some())))
     _check_batching(alone, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
     _check_forbidden_actions(keys, play, step, actions)
     if type(env).step_and_reset is not AbstractEnv.step_and_reset:
         _check_step_and_reset(env, step, keys, play, starts)
-
-
-def _rows_of(batched: Callable[..., Any], *args: Any) -> Any:
-    """Calls a batched function on ``_ROWS`` inputs, in smaller batches; returns NumPy arrays."""
-    parts = [
-        batched(*jax.tree.map(lambda x, at=at: x[at : at + _NUM_ENVS], args))
-        for at in range(0, _ROWS, _NUM_ENVS)
-    ]
-    return jax.tree.map(lambda *x: np.concatenate(x), *jax.device_get(parts))
 
 
 @dataclass(frozen=True)
@@ -97,7 +87,7 @@ class _Play:
 
     def some(self) -> tuple[Any, Any]:
         """Picks states, evenly spaced over the play, each with the action taken there."""
-        rows = np.linspace(0, self.after.reward.size - 1, _ROWS).astype(int)
+        rows = np.linspace(0, self.after.reward.size - 1, _NUM_ENVS).astype(int)
         return _flat_rows((self.state, self.action), rows)
 
 
@@ -117,7 +107,8 @@ def _play(
     state, before = reset(jax.random.split(reset_key, _NUM_ENVS))
     steps: list[Any] = []
     for step_key in jax.random.split(key, num_steps):
-        action, step_keys, reset_keys = _decide(step_key, before.action_mask, actions)
+        action_keys, step_keys, reset_keys = split_key(step_key, 3, _NUM_ENVS)
+        action = _sample(action_keys, before.action_mask, actions)
         new_state, after = step(step_keys, state, action)
         steps.append((state, before, action, after))
         state, before = _where_ended(after, reset(reset_keys), (new_state, after))
@@ -125,10 +116,9 @@ def _play(
 
 
 @partial(jax.jit, static_argnames="actions")
-def _decide(key: Any, mask: Any, actions: Actions) -> Any:
-    """Samples allowed actions, and splits keys for each environment's step and reset."""
-    keys = split_key(key, 3, len(mask))
-    return jax.vmap(actions.sample)(keys[0], mask), keys[1], keys[2]
+def _sample(keys: Any, mask: Any, actions: Actions) -> Any:
+    """Samples actions that the masks allow; in a part without any, the first action."""
+    return jax.vmap(actions.sample)(keys, mask)
 
 
 @jax.jit
@@ -140,21 +130,15 @@ def _where_ended(timestep: TimeStep, fresh: Any, old: Any) -> Any:
 
 
 def _check_masks(play: _Play, actions: Actions) -> None:
-    for mask in (play.before.action_mask, play.after.action_mask):
-        for part, allowed in enumerate(_parts_of(mask, actions)):
-            where = f" in a part; it is in part {part} of {actions.sizes}" * actions.has_parts
-            require(allowed.any(axis=-1).all(), f"action_mask must never be all False{where}")
+    for mask in map(jnp.asarray, (play.before.action_mask, play.after.action_mask)):
+        where = f" in one of the parts of {actions}" * actions.has_parts
+        require(actions.any_allowed(mask).all(), f"action_mask must never be all False{where}")
     everything = play.after.action_mask.all(axis=-1)
     law = "action_mask must be all True where the episode terminated"
     require((everything | ~play.after.terminated).all(), law)
     require(np.isfinite(play.after.reward).all(), "reward must be finite")
     require(_finite(play.before.observation), "observation must be finite (reset)")
     require(_finite(play.after.observation), "observation must be finite (step)")
-
-
-def _parts_of(mask: Any, actions: Actions) -> list[np.ndarray]:
-    """Splits masks ``[…, actions]`` into parts: several if MultiDiscrete, else one."""
-    return np.split(mask, actions.starts[1:], axis=-1)
 
 
 def _finite(tree: Any) -> bool:
@@ -195,7 +179,7 @@ def _check_batching(
 ) -> None:
     reset, step = alone
     states, actions = play.some()
-    for i in range(0, _ROWS, _ROWS // 8):
+    for i in range(0, _NUM_ENVS, 4):
         row = partial(jax.tree.map, lambda x, i=i: x[i])
         law = "must give the same batched by jax.vmap as alone"
         require(_close(row(starts), reset(keys[i])), f"reset {law}")
@@ -209,28 +193,24 @@ def _check_step_and_reset(
     play: _Play,
     starts: tuple[Any, TimeStep],
 ) -> None:
-    # Alternate steps that end an episode with steps that do not.
+    # Half of the steps end an episode, as far as there are any.
     continues = ~(play.after.terminated | play.after.truncated).reshape(-1)
     rows = np.argsort(continues, stable=True)
-    rows = np.stack([rows[: _ROWS // 2], rows[-(_ROWS // 2) :]], axis=1).reshape(-1)
+    rows = np.append(rows[: _NUM_ENVS // 2], rows[-_NUM_ENVS // 2 :])
     states, actions = _flat_rows((play.state, play.action), rows)
-    state, stepped = _rows_of(step, keys, states, actions)
-    both = jax.jit(jax.vmap(env.step_and_reset))
-    final, following = _rows_of(both, keys, keys, states, actions)
+    state, stepped = step(keys, states, actions)
+    final, following = jax.jit(jax.vmap(env.step_and_reset))(keys, keys, states, actions)
     require(_close(final, stepped), "step_and_reset must give step's timestep")
 
-    state, wanted = jax.device_get(_where_ended(stepped, starts, (state, stepped)))
+    state, wanted = _where_ended(stepped, starts, (state, stepped))
     for name in ("observation", "action_mask"):
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         require(_close(getattr(following, name), getattr(wanted, name)), law)
     # States may differ in unused parts, but the next step must give equal timesteps.
-    actions = Actions.of(env.num_actions)
-    action = [np.argmax(part, axis=-1) for part in _parts_of(wanted.action_mask, actions)]
-    action = actions.join(action)
-    one, other = (_rows_of(step, keys, each, action)[1] for each in (following.state, state))
-    require(
-        _close(one, other), "step_and_reset must give a state that plays on as reset's or step's"
-    )
+    action = _sample(keys, wanted.action_mask, Actions.of(env.num_actions))
+    one, other = (step(keys, each, action)[1] for each in (following.state, state))
+    law = "step_and_reset must give a state that plays on as reset's or step's"
+    require(_close(one, other), law)
 
 
 def _check_keys(
@@ -242,9 +222,9 @@ def _check_keys(
 ) -> None:
     matters = _varies(starts)
     states, actions = play.some()
-    for i in range(0, _ROWS, _ROWS // 8):
+    for i in range(0, _NUM_ENVS, 4):
         same = jax.tree.map(lambda x, i=i: np.broadcast_to(x[i], x.shape), (states, actions))
-        matters = matters or _varies(_rows_of(step, keys, *same))
+        matters = matters or _varies(jax.device_get(step(keys, *same)))
     if deterministic:
         require(not matters, "key must have no effect, since deterministic=True was declared")
     else:
@@ -263,15 +243,10 @@ def _check_forbidden_actions(
     partly = np.flatnonzero(~mask.all(axis=-1))
     if len(partly) == 0:
         return
-    rows = partly[np.linspace(0, len(partly) - 1, _ROWS).astype(int)]
-    action: list[np.ndarray] = []
-    for part in _parts_of(mask[rows], actions):
-        # A different forbidden action in each row, not always the first.
-        rank = np.arange(_ROWS)[:, None] + np.arange(part.shape[-1])
-        action.append(np.argmax(np.where(part, -1, rank % part.shape[-1]), axis=-1))
-    states = _flat_rows(play.state, rows)
-    _, after = _rows_of(step, keys, states, actions.join(action))
-    allowed = [part.any(axis=-1).all() for part in _parts_of(after.action_mask, actions)]
-    require(all(allowed), "action_mask is all False after a forbidden action")
+    rows = partly[np.linspace(0, len(partly) - 1, _NUM_ENVS).astype(int)]
+    action = _sample(keys, ~mask[rows], actions)
+    _, after = step(keys, _flat_rows(play.state, rows), action)
+    law = "action_mask is all False after a forbidden action"
+    require(actions.any_allowed(after.action_mask).all(), law)
     require(np.isfinite(after.reward).all(), "reward must be finite after a forbidden action")
     require(_finite(after.observation), "observation must be finite after a forbidden action")

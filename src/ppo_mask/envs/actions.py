@@ -136,11 +136,6 @@ class Actions:
             return function(row)
         return self.unsplit([function(parts) for _, parts in self.split(row)])
 
-    def join(self, parts: list[np.ndarray]) -> Int[np.ndarray, "..."]:
-        """Stacks one choice for each part into actions; a Discrete action is its only part."""
-        actions = np.stack(parts, axis=-1) if self.has_parts else parts[0]
-        return actions.astype(np.int32)
-
     def count(self, mask: Bool[Array, "*batch actions"]) -> Int[Array, "*counts"]:
         """Counts the actions that a mask allows; if MultiDiscrete, those of each part."""
         return self.each_part(lambda part: part.sum(axis=-1, dtype=jnp.int32), mask)

@@ -36,9 +36,8 @@ def _timestep(
     reward: Float[Array, ""] | float = 0.0,
     terminated: Bool[Array, ""] | bool = False,
     truncated: Bool[Array, ""] | bool = False,
-    mask: Bool[Array, " actions"] | None = None,
 ) -> TimeStep:
-    mask = jnp.ones(2, bool) if mask is None else mask
+    mask = jnp.ones(2, bool)
     return TimeStep(observation[None], mask, jnp.float32(reward), terminated, truncated, {})
 
 
@@ -150,8 +149,41 @@ class EndlessOrOver(AbstractEnv[Float[Array, ""]]):
         return state, _timestep(state, 1.0, not self.truncates, self.truncates)
 
 
+class _Keys(AbstractEnv[tuple[Array, Array, Array]]):
+    """Locks in a row; the state is the number of those passed, the observation, and the mask."""
+
+    length: eqx.AbstractVar[int]
+
+    @abstractmethod
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the keys of each part of an action begin in the mask; its first upper key."""
+
+    @abstractmethod
+    def _lock(self, key: Key[Array, ""], passed: Int[Array, ""]) -> tuple[Array, Array, Array]:
+        """Samples the next lock's state."""
+
+    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        """Starts at the first lock."""
+        _, observation, mask = state = self._lock(key, jnp.zeros((), jnp.int32))
+        return state, TimeStep(observation, mask, jnp.float32(0), False, False, {})
+
+    def step(
+        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: ActionLike
+    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
+        """Tries a key; with several parts, one in each. A forbidden key ends the episode."""
+        passed, observation, mask = state
+        action = Actions.of(self.num_actions).convert(action)
+        starts, uppers = self._parts()
+        allowed = mask[starts + action].all()
+        right = ((action >= uppers) == (observation > 0)).all()
+        over = ~allowed | (passed + 1 >= self.length)
+        reward = jnp.float32(allowed & right)
+        _, observation, mask = state = self._lock(key, passed + 1)
+        return state, TimeStep(observation, mask | over, reward, over, False, {})
+
+
 @final
-class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
+class MaskedLocks(_Keys):
     """``length`` locks in a row; each lock allows two keys, and only the mask shows them.
 
     Each lock samples one allowed key from the lower half of the actions and one from the upper
@@ -176,35 +208,18 @@ class MaskedLocks(AbstractEnv[tuple[Array, Array, Array]]):
         self.keys = keys
         self.num_actions = 2 * keys
 
-    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """Starts at the first lock."""
-        return self._lock(key, jnp.zeros((), jnp.int32))
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros((), np.int32), np.full((), self.keys, np.int32)
 
-    def step(
-        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: IntScalarLike
-    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """Tries a key. A forbidden key ends the episode."""
-        opened, observation, mask = state
-        action = jnp.asarray(action, jnp.int32)
-        allowed = mask[action]
-        right = (action >= self.keys) == (observation > 0)
-        over = ~allowed | (opened + 1 >= self.length)
-        state, timestep = self._lock(key, opened + 1)
-        reward = (allowed & right).astype(jnp.float32)
-        return state, _timestep(timestep.observation[0], reward, over, mask=state[2] | over)
-
-    def _lock(
-        self, key: Key[Array, ""], opened: Int[Array, ""]
-    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
+    def _lock(self, key: Key[Array, ""], passed: Int[Array, ""]) -> tuple[Array, Array, Array]:
         keys_key, observation_key = jax.random.split(key)
         low, high = jax.random.randint(keys_key, (2,), 0, self.keys, jnp.int32)
         mask = jnp.zeros(self.num_actions, bool).at[jnp.stack([low, self.keys + high])].set(True)
-        observation = _sign(observation_key)
-        return (opened, observation, mask), _timestep(observation, mask=mask)
+        return passed, _sign(observation_key)[None], mask
 
 
 @final
-class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
+class MaskedDoors(_Keys):
     """``length`` doors in a row; an action tries one key in each lock of a door.
 
     A lock works as in :class:`MaskedLocks`, with its own number of keys and its own entry of the
@@ -223,42 +238,20 @@ class MaskedDoors(AbstractEnv[tuple[Array, Array, Array]]):
         self.length = length
         self.num_actions = keys
 
-    def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """Starts at the first door."""
-        _, observation, mask = state = self._door(key, jnp.zeros((), jnp.int32))
-        return state, TimeStep(observation, mask, jnp.float32(0), False, False, {})
-
-    def step(
-        self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: ActionLike
-    ) -> tuple[tuple[Array, Array, Array], TimeStep]:
-        """Tries a key in each lock. A forbidden key ends the episode."""
-        opened, observation, mask = state
-        action = Actions.of(self.num_actions).convert(action)
-        starts, halves = self._places()
-        allowed = mask[starts + action].all()
-        right = ((action >= halves) == (observation > 0)).all()
-        over = ~allowed | (opened + 1 >= self.length)
-        reward = jnp.float32(allowed & right)
-        _, observation, mask = state = self._door(key, opened + 1)
-        return state, TimeStep(observation, mask | over, reward, over, False, {})
-
-    def _places(self) -> tuple[Int[np.ndarray, " locks"], Int[np.ndarray, " locks"]]:
-        """Returns where each lock's keys begin in the mask, and half the lock's number of keys."""
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
         keys = np.array(self.num_actions, np.int32)
         return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
 
-    def _door(
-        self, key: Key[Array, ""], opened: Int[Array, ""]
-    ) -> tuple[Int[Array, ""], Float[Array, " locks"], Bool[Array, " actions"]]:
+    def _lock(self, key: Key[Array, ""], passed: Int[Array, ""]) -> tuple[Array, Array, Array]:
         low_key, high_key, observation_key = jax.random.split(key, 3)
-        starts, halves = self._places()
+        starts, halves = self._parts()
         rest = np.array(self.num_actions, np.int32) - halves
         low = jax.random.randint(low_key, halves.shape, 0, halves, jnp.int32)
         high = halves + jax.random.randint(high_key, rest.shape, 0, rest, jnp.int32)
         allowed = jnp.concatenate([starts + low, starts + high])
         mask = jnp.zeros(sum(self.num_actions), bool).at[allowed].set(True)
         signs = jax.vmap(_sign)(jax.random.split(observation_key, len(halves)))
-        return opened, signs, mask
+        return passed, signs, mask
 
 
 @final

@@ -1,4 +1,4 @@
-"""Steps a vector environment of Gymnasium, which resets its environments itself or on request."""
+"""Steps a vector environment of Gymnasium, which resets its environments itself."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from ppo_mask.adapters._on_host._stepper import (
 
 
 def check_vector(vector: Any) -> None:
-    """Refuses vectors that gain nothing over ``GymnasiumEnv``, or spend a step on each reset."""
+    """Refuses vectors that gain nothing over ``GymnasiumEnv``, or do not reset within a step."""
     inner, modes = vector.unwrapped, gymnasium.vector.AutoresetMode
     name = type(inner).__name__
     if isinstance(inner, gymnasium.vector.SyncVectorEnv | gymnasium.vector.AsyncVectorEnv):
@@ -30,10 +30,11 @@ def check_vector(vector: Any) -> None:
             f"{name} steps environments one by one, as GymnasiumEnv does by itself: give it what "
             "makes one of them, and num_workers for processes"
         )
-    if modes(vector.metadata.get("autoreset_mode", modes.NEXT_STEP)) == modes.NEXT_STEP:
+    mode = modes(vector.metadata.get("autoreset_mode", modes.NEXT_STEP))
+    if mode != modes.SAME_STEP:
         raise ValueError(
-            f"{name}: its autoreset mode NEXT_STEP spends a step on each reset; make it with the "
-            "mode SAME_STEP or DISABLED"
+            f"{name}: its autoreset mode is {mode.name}; make it with the mode SAME_STEP, which "
+            "begins an episode within the step that ends one"
         )
 
 
@@ -47,18 +48,15 @@ def find_method_of(vector: Any, names: Any) -> Any:
 
 
 class VectorStepper:
-    """A ``Stepper`` for a vector environment.
+    """A ``Stepper`` for a vector environment, whose infos have an episode's last observation.
 
-    In mode ``SAME_STEP``, the infos have an episode's last observation. In mode ``DISABLED``, the
-    stepper resets ended environments at once.
+    No vector says which mask an episode's last state had, so it allows all actions.
     """
 
     def __init__(self, make: Any, layout: Layout, num_envs: int) -> None:
         self._layout, self._vector = layout, make(num_envs)
         if self._vector.num_envs != num_envs:
             raise UnfitError(f"has {self._vector.num_envs} environments; {num_envs} were asked for")
-        mode = gymnasium.vector.AutoresetMode(self._vector.metadata["autoreset_mode"])
-        self._same_step = mode == gymnasium.vector.AutoresetMode.SAME_STEP
         self.arrays: Any = np.zeros(num_envs, record_of(layout))
         self.arrays["mask"] = self.arrays["final_mask"] = True
         kind, name = layout.mask
@@ -71,10 +69,10 @@ class VectorStepper:
         everywhere = np.ones(len(self.arrays), bool)
         self._store_infos(info, everywhere)
         self._store("next", observation, everywhere)
-        self._store_masks("mask", info, observation, everywhere)
+        self._store_masks(info, observation)
 
     def step(self) -> None:
-        """Steps each environment; begins a new episode where one ended or is truncated."""
+        """Steps each environment, which begins a new episode where one ends."""
         arrays = self.arrays
         result = check_returned(self._vector.step(arrays["action"] + self._layout.start), "step")
         observation, reward, terminated, truncated, info = result
@@ -82,39 +80,23 @@ class VectorStepper:
         store_numbers(arrays["numbers"], (slice(None), 0), reward, must)
         arrays["row"][:, TERMINATED], arrays["row"][:, TRUNCATED] = terminated, truncated
         ended = np.asarray(terminated, bool) | np.asarray(truncated, bool)
-        cut = arrays["cut"] & ~ended
-        if self._same_step:
-            self._store_last(info, ended, cut)
-            again = np.zeros_like(ended)
-        else:
-            self._store_infos(info, np.ones_like(ended))
-            again = ended | cut
-        self._store("next", observation, ~again)
-        self._store_masks("mask", info, observation, ~again)
-        if again.any():
-            self._store("final", observation, again)
-            self._store_masks("final_mask", info, observation, again)
-            observation, info = self._vector.reset(options={"reset_mask": again.copy()})
-            self._store("next", observation, again)
-            self._store_masks("mask", info, observation, again)
-
-    def close(self) -> None:
-        """Closes the vector, silently."""
-        close_silently(self._vector)
-
-    def _store_last(self, info: Any, ended: Any, cut: Any) -> None:
-        """Stores what the infos of a vector that resets by itself say of ended episodes."""
-        if cut.any():
+        if (arrays["cut"] & ~ended).any():
             raise UnfitError(
                 "an episode took more steps than asked for, and the vector cannot reset one "
                 "environment; give its environments a limit of their own"
             )
         self._store_infos(info, ~ended)
+        self._store("next", observation, np.ones_like(ended))
+        self._store_masks(info, observation)
         if ended.any():
             if "final_obs" not in info:
                 raise UnfitError('infos have no "final_obs", though an episode has ended')
             self._store("final", info["final_obs"], ended)
             self._store_infos(info.get("final_info", {}), ended)
+
+    def close(self) -> None:
+        """Closes the vector, silently."""
+        close_silently(self._vector)
 
     def _store(self, name: str, observation: Any, rows: Any) -> None:
         # Final observations may be an array of objects, one per environment.
@@ -133,16 +115,10 @@ class VectorStepper:
             values = np.where(known, info.get(name, 0), 0).astype(np.float32)
             self.arrays["numbers"][rows, i] = values[rows]
 
-    def _store_masks(self, name: str, info: Any, observation: Any, rows: Any) -> None:
-        """Stores masks; where an episode was cut off, all is allowed if there is none."""
-        target, layout = self.arrays[name], self._layout
-        if layout.mask[0] is None or not rows.any():
+    def _store_masks(self, info: Any, observation: Any) -> None:
+        layout = self._layout
+        if layout.mask[0] is None:
             return
-        try:
-            masks = self._masks() if self._masks else read_entry(info, observation, layout.mask)
-            for row in np.flatnonzero(rows):
-                target[row] = check_mask(masks[row], layout)
-        except UnfitError:
-            if name == "mask":
-                raise
-            target[rows] = True
+        masks = self._masks() if self._masks else read_entry(info, observation, layout.mask)
+        for row, target in enumerate(self.arrays["mask"]):
+            target[...] = check_mask(masks[row], layout)

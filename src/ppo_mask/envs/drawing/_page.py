@@ -1,7 +1,7 @@
 """The self-contained HTML page that shows an episode.
 
 The page stores each distinct picture, or piece of a picture, once; each frame refers to its pieces
-by number.
+by number. The page's script draws the charts.
 """
 
 import base64
@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from ppo_mask.envs.drawing import _charts
 from ppo_mask.envs.drawing._frames import Frame, Picture, Svg, likeliest
 from ppo_mask.envs.drawing._gif import as_image
 
@@ -82,7 +81,8 @@ def page(
     numbers = [[distinct.setdefault(piece, len(distinct)) for piece in each] for each in pieces]
     shown = likeliest(frames, len(actions), _MOST_ACTIONS)
     taken = {int(n) for x in frames if x.action is not None for n in np.atleast_1d(x.action)}
-    rows, sums = _charts.components(frames, marks)
+    brought = {name: [x.rewards.get(name, 0.0) for x in frames] for name in frames[-1].rewards}
+    sums = {name: sum(values) for name, values in brought.items() if any(values)}
     of_frames = [
         _frame(frame, shown) | {"pieces": each} for frame, each in zip(frames, numbers, strict=True)
     ]
@@ -90,7 +90,7 @@ def page(
         "frames": of_frames,
         "pieces": list(distinct),
         "marks": marks,
-        "components": [name for name, _ in sums],
+        "components": list(sums),
         "actions": shown,
         "among": f"{len(shown)} of {len(actions)}" if len(shown) < len(actions) else "",
         "names": {n: re.sub("<.*", "", actions[n]) for n in taken},
@@ -102,12 +102,10 @@ def page(
         "actions": "".join(_action(actions[n]) for n in shown),
         "marks": _marks(marks, marked, len(frames)),
         "jumps": f", Page Up and Page Down to the next {marked}" if marks else "",
-        "curves": _charts.curves(frames, marks),
         "knows": "" if any(frame["value"] is not None for frame in of_frames) else "hidden",
-        "components": rows,
         "rows": "".join(
             f"<li><span>{escape(name)}</span><b></b><em>{total:+.2f}</em></li>"
-            for name, total in sums
+            for name, total in sums.items()
         ),
         "last": str(len(frames) - 1),
         "style": _resource("page.css"),

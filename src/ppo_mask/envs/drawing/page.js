@@ -4,7 +4,6 @@ const byId = (id) => document.getElementById(id);
 const pieces = [...document.querySelectorAll("[data-piece]")];
 const actions = [...document.querySelectorAll("#actions li")];
 const rewards = [...document.querySelectorAll("#rewards li b")];
-const cursors = [...document.querySelectorAll(".cursor")];
 const scrubber = byId("scrubber");
 const last = data.frames.length - 1;
 const shown = new Array(pieces.length).fill(-1);
@@ -21,6 +20,47 @@ function element(tag, text, name) {
   if (name) made.className = name;
   return made;
 }
+
+// In a chart, a step is one unit wide; the chart is stretched to the width of the page.
+function drawChart(place, inside, height, pixels) {
+  const marks = data.marks.slice(1).map(
+    ([start]) => `<line class="mark" x1="${start}" x2="${start}" y1="0" y2="${height}"/>`);
+  byId(place).innerHTML =
+    `<svg viewBox="0 0 ${last + 1} ${height}" preserveAspectRatio="none" class="chart" ` +
+    `style="height:${pixels}px" aria-hidden="true">${marks.join("")}${inside}` +
+    `<rect class="cursor" x="0" y="0" width="1" height="${height}"/></svg>`;
+}
+
+// The return so far and the value, on one scale.
+function drawCurves() {
+  const of = (name) => data.frames.map((x, n) => [n + 0.5, x[name]]).filter(([, y]) => y !== null);
+  const returns = of("return"), values = of("value");
+  const heights = [0, ...[...returns, ...values].map(([, y]) => y)];
+  const low = Math.min(...heights), scale = 92 / (Math.max(...heights) - low || 1);
+  const place = (y) => (96 - (y - low) * scale).toFixed(1);
+  const line = (points, name) =>
+    `<polyline class="${name}" points="${points.map(([x, y]) => `${x},${place(y)}`).join(" ")}"/>`;
+  const zero = `<line class="zero" x1="0" x2="${last + 1}" y1="${place(0)}" y2="${place(0)}"/>`;
+  drawChart("curves", zero + line(returns, "return") + line(values, "value"), 100, 150);
+}
+
+// A row for each component of the reward; the larger a reward is in its row, the more opaque.
+function drawComponents() {
+  const high = 19;
+  const row = (name, n) => {
+    const found = data.frames.map((x) => x.rewards[name] || 0);
+    const largest = Math.max(...found.map(Math.abs));
+    return found.map((x, at) => x && `<rect class="${sign(x)}" x="${at}" y="${n * high + 2}" ` +
+      `width="1" height="${high - 4}" opacity="${(0.35 + (0.65 * Math.abs(x)) / largest).toFixed(2)}"/>`);
+  };
+  const bars = data.components.flatMap(row).filter((bar) => bar).join("");
+  const height = Math.max(data.components.length, 1) * high;
+  drawChart("components", bars, height, height);
+}
+
+drawCurves();
+drawComponents();
+const cursors = [...document.querySelectorAll(".cursor")];
 
 function showPolicy(frame) {
   const known = frame.probabilities;

@@ -1,6 +1,7 @@
 """The folder of one run: its settings, its logs and its checkpoints."""
 
 import math
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

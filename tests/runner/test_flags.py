@@ -87,9 +87,12 @@ REFUSED = {
     "--resume latest --checkpoint-dir {dir}/empty": "no run with a checkpoint in {dir}/empty",
     "--resume {dir}/nothing": "there is no run or checkpoint {dir}/nothing",
     "--resume {dir}/empty": "{dir}/empty is neither a run folder (with a config.yaml) nor",
-    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken",
-    "--resume {dir}/taken --checkpoint-dir {dir}/empty": "--checkpoint-dir asked for a run "
-    "{dir}/empty/taken, --resume for {dir}/taken; leave --checkpoint-dir out, or",
+    "--resume {dir}/taken --run-name new": "--run-name asked for a run new, --resume for taken; "
+    "leave --run-name out, or give",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere": "there is a run "
+    "{dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
+    "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot use "
+    "{dir}/file.txt: File exists",
     "--resume {dir}/taken --hidden-dim 16": "taken/checkpoints/2 has hidden_dim 8, this run asks "
     "for 16",
     "--resume {dir}/taken --num-envs 16": "has num_envs 8, this run asks for 16",
@@ -150,7 +153,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs")
     taken = flags(path, 2, "--run-name", "taken", "--save-interval", "1")
     assert main(TASK, DEFAULTS, taken) == 0
-    for name in ("edited", "damaged", "torn"):
+    for name in ("edited", "damaged", "torn", "elsewhere/taken"):
         shutil.copytree(path / "taken", path / name)
     config = path / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))

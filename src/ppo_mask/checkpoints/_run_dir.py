@@ -1,9 +1,11 @@
 """The folder of one run: its settings, its logs and its checkpoints."""
 
 import math
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
 import yaml
@@ -16,7 +18,7 @@ from ppo_mask.checkpoints._checkpoint import (
 )
 from ppo_mask.checkpoints._files import write_whole
 from ppo_mask.checkpoints._lock import LOCK
-from ppo_mask.checkpoints._mirror import CHECKPOINTS, CONFIG, Mirror
+from ppo_mask.checkpoints._mirror import CHECKPOINTS, CONFIG, Mirror, using_disk
 from ppo_mask.devices.processes import is_process_0
 from ppo_mask.errors import RunError, check_at_least, warn
 
@@ -195,6 +197,30 @@ class RunDir:
             RunError: the file cannot be written.
         """
         write_whole(self.config, yaml.safe_dump(content, sort_keys=False).encode())
+
+    def fork(self, step: int, copy: "RunDir") -> None:
+        """Copies the run up to one of its checkpoints; a kill leaves a whole copy or no copy.
+
+        The copy leaves out the profiler's traces and the W&B run. Resuming the copy drops what the
+        logs have of later steps.
+
+        Args:
+            step: the step of the last checkpoint to copy.
+            copy: the copy, whose folder must not exist yet.
+
+        Raises:
+            RunError: the copy cannot be written.
+        """
+        left_out = shutil.ignore_patterns(".*", "wandb*", self.profile.name)
+        parent = copy.path.parent
+        with using_disk(copy.path):
+            parent.mkdir(parents=True, exist_ok=True)
+            # A search for runs looks less deep, and does not find an incomplete copy.
+            with TemporaryDirectory(dir=parent, prefix=".fork") as scratch:
+                fresh = RunDir(Path(scratch, copy.path.name))
+                shutil.copytree(self.path, fresh.path, ignore=left_out)
+                fresh.discard_after(step)
+                fresh.path.rename(copy.path)
 
     def _path_of(self, step: int) -> Path:
         return self.path / CHECKPOINTS / str(step)

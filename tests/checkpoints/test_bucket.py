@@ -228,13 +228,29 @@ def test_a_run_may_be_fetched_while_it_is_trained(
     assert [path.name for path in elsewhere.iterdir()] == ["run"]
 
 
-def test_the_place_of_a_run_may_be_given_again(
-    machine: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("new", "more"), [("memory://bucket/elsewhere", ()), ("elsewhere", ("--run-name", "copy"))]
+)
+def test_a_run_in_a_bucket_is_resumed_elsewhere(
+    machine: Path,
+    tmp_path: Path,
+    uninterrupted: RunDir,
+    monkeypatch: pytest.MonkeyPatch,
+    new: str,
+    more: tuple[str, ...],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     assert begin(8) == 0
-    assert go_on(12, "--checkpoint-dir", "memory://bucket/elsewhere") == 2
-    line = f"asked for a run memory://bucket/elsewhere/run, --resume for {URL}/run; leave"
-    assert line in capsys.readouterr().err
+    before, place = remote(), ("--checkpoint-dir", new, "--rewind", *more)
+    assert go_on(12, *place, run=f"{URL}/run/checkpoints/6") == 0
+    assert remote() == before
+    if more:
+        copy = RunDir(tmp_path / "elsewhere" / "copy")
+    else:
+        copy = open_runs(new).run("run").pull()
+        assert copied("run", new)[-1] == 12
+    assert_same_run(copy, uninterrupted)
+    # Given again, the place is that of the run.
     assert go_on(12, "--checkpoint-dir", URL, "--run-name", "run") == 0
     assert go_on(12, "--checkpoint-dir", f"{URL}/", run="latest") == 0
 

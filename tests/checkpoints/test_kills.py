@@ -22,6 +22,7 @@ from memory_bucket import (
     Objects,
     assert_in_step,
     begin,
+    contents,
     go_on,
     objects,
     remote,
@@ -178,6 +179,19 @@ def test_in_a_bucket(tmp_path: Path, machine: Path, monkeypatch: pytest.MonkeyPa
             assert go_on(10) == 0
             assert_same_run(there, RunDir(tmp_path / "whole" / "run"))
             assert_in_step(there)
+
+
+def test_a_copy_of_a_run_is_whole_or_not_there(tmp_path: Path) -> None:
+    run, path = train(tmp_path / "old", 4, "--no-tensorboard"), tmp_path / "run"
+    for n in itertools.count():
+        with killed_at(n, "files") as dead:
+            run.fork(4, RunDir(path))
+        assert list(tmp_path.glob("*/config.yaml")) in ([], [path / "config.yaml"])
+        if path.exists():
+            break
+    assert dead
+    assert n > 5
+    assert contents(RunDir(path)) == contents(run)
 
 
 def test_a_description_appears_whole_in_a_folder_behind_a_url(

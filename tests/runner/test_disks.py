@@ -221,6 +221,17 @@ def test_an_error_of_the_system_without_a_file_says_in_which_line() -> None:
     assert describe_error(raised.value).startswith("refused (test_disks.py, line ")
 
 
+@only_linux
+def test_a_copy_of_a_run_that_does_not_fit_is_refused_in_one_line(tmp_path: Path) -> None:
+    assert train(tmp_path, 2, *OFTEN) == 0
+    copy = RunDir(tmp_path / "copies" / "run")
+    with files_limited_to(100), pytest.raises(RunError) as caught:
+        RunDir(tmp_path / "run").fork(2, copy)
+    assert str(caught.value).startswith(f"cannot use {copy.path}: ")
+    assert str(caught.value).count("File too large") == 1
+    assert not any(copy.path.parent.iterdir())
+
+
 @pytest.mark.parametrize(
     ("parent", "name"), [("a?{b}", "a b #%20{}"), ("new\nline", "ü'$(x)"), ("~", "x" * 200)]
 )

@@ -92,7 +92,7 @@ REFUSED = {
     "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/elsewhere": "there is a run "
     "{dir}/elsewhere/taken already; resume it by --resume {dir}/elsewhere/taken",
     "--resume {dir}/taken --total-timesteps 999 --checkpoint-dir {dir}/file.txt": "cannot use "
-    "{dir}/file.txt/.taken.copying/taken/checkpoints: Not a directory",
+    "{dir}/file.txt: File exists",
     "--resume {dir}/taken --hidden-dim 16": "taken/checkpoints/2 has hidden_dim 8, this run asks "
     "for 16",
     "--resume {dir}/taken --num-envs 16": "has num_envs 8, this run asks for 16",
@@ -153,7 +153,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs")
     taken = flags(path, 2, "--run-name", "taken", "--save-interval", "1")
     assert main(TASK, DEFAULTS, taken) == 0
-    for name in ("edited", "damaged", "torn"):
+    for name in ("edited", "damaged", "torn", "elsewhere/taken"):
         shutil.copytree(path / "taken", path / name)
     config = path / "edited" / "config.yaml"
     config.write_text(config.read_text().replace("num_layers: 1", "num_layers: 2"))

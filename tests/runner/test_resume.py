@@ -1,6 +1,7 @@
 """A run that is stopped, killed or wound back resumes as if nothing had happened."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 import marathon
 from counting import DEFAULTS, STEPS_PER_UPDATE, TASK, a_trainer, flags, train
+from memory_bucket import contents
 from ppo_mask.checkpoints import Checkpoint, RunDir, load_policy
 from ppo_mask.runner import main
 from ppo_mask.training import Callback, Progress, Run, TrainState, _loop as loop
@@ -29,6 +31,10 @@ PHASES = """
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return train(tmp_path_factory.mktemp("whole"), 12, *OFTEN)
+
+
+def copy_of(run: RunDir, parent: Path) -> RunDir:
+    return RunDir(shutil.copytree(run.path, parent / "run"))
 
 
 @pytest.mark.parametrize(("half", "which"), [(6, ["latest"]), (7, ["run"]), (8, [])])
@@ -141,6 +147,31 @@ def test_a_command_line_may_be_run_again_with_resume(
     assert_same_run(RunDir(tmp_path / "ck" / "run"), uninterrupted)
     assert main(TASK, DEFAULTS, [*command, "--resume", "latest"]) == 0
     assert [path.name for path in (tmp_path / "ck").iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("more", "name"), [((), "run"), (("--run-name", "new", "--rewind"), "new")]
+)
+def test_a_run_is_resumed_in_another_folder(
+    tmp_path: Path,
+    uninterrupted: RunDir,
+    more: tuple[str, ...],
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    old = copy_of(uninterrupted, tmp_path / "old")
+    (old.path / "wandb.json").write_text("{}")
+    before = contents(old)
+    parent = tmp_path / "new" / "place"
+    older = str(old.checkpoint(8).path)
+    assert main(TASK, DEFAULTS, flags(parent, 12, "--resume", older, *more)) == 0
+    assert contents(old) == before
+    assert [path.name for path in parent.iterdir()] == [name]
+    new = RunDir(parent / name)
+    assert f"run     {new.path}, from update 8 of {old.path}\n" in capsys.readouterr().out
+    assert_same_run(new, uninterrupted)
+    assert new.steps() == [4, 8, 12]
+    assert not (new.path / "wandb.json").exists()
 
 
 def test_a_signal_saves_and_ends_in_good_order(

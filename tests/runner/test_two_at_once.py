@@ -159,6 +159,13 @@ def test_an_empty_run_does_not_hide_a_saved_one(
     assert RunDir(tmp_path / "run").is_empty
 
 
+def test_an_empty_run_is_begun_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_to_begin(tmp_path / "old", monkeypatch, "failing")
+    new = train(tmp_path / "new", 6, "--resume", str(tmp_path / "old" / "run"))
+    assert new.steps()[-1] == 6
+    assert RunDir(tmp_path / "old" / "run").is_empty
+
+
 def test_a_run_with_checkpoints_that_this_version_cannot_see_is_not_begun_anew(
     tmp_path: Path, capsys: Output
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ def using_disk(folder: Path) -> Generator[None]:
     """Reports what the disk refuses as a RunError of one line; ``folder`` if no file is known."""
     try:
         yield
+    except shutil.Error as error:  # Of several files: the first one's reason is enough.
+        raise RunError(f"cannot use {folder}: {error.args[0][0][-1]}") from error
     except OSError as error:
         path = error.filename or folder
         raise RunError(f"cannot use {path}: {error.strerror or error}") from error

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
 
 import yaml
@@ -199,8 +200,8 @@ class RunDir:
     def fork(self, step: int, copy: "RunDir") -> None:
         """Copies the run up to one of its checkpoints; a kill leaves a whole copy or no copy.
 
-        The copy leaves out the profiler's traces, the W&B run and TensorBoard's files. Resuming the
-        copy writes TensorBoard's files anew, and drops log lines of later steps.
+        The copy leaves out the profiler's traces and the W&B run. Resuming the copy drops what the
+        logs have of later steps.
 
         Args:
             step: the step of the last checkpoint to copy.
@@ -209,21 +210,16 @@ class RunDir:
         Raises:
             RunError: the copy cannot be written.
         """
-        # One level deeper, so that a search for runs does not find an incomplete copy.
-        scratch = copy.path.with_name(f".{copy.path.name}.copying")
-        fresh = RunDir(scratch / copy.path.name)
-        shutil.rmtree(scratch, ignore_errors=True)
-        try:
-            with using_disk(copy.path):
-                (fresh.path / CHECKPOINTS).mkdir(parents=True)
-                for file in filter(Path.exists, (self.config, self.metrics, self.text_log)):
-                    shutil.copy2(file, fresh.path)
-                for each in self.steps():
-                    if each <= step:
-                        shutil.copytree(self._path_of(each), fresh._path_of(each))
+        left_out = shutil.ignore_patterns(".*", "wandb*", self.profile.name)
+        parent = copy.path.parent
+        with using_disk(copy.path):
+            parent.mkdir(parents=True, exist_ok=True)
+            # A search for runs looks less deep, and does not find an incomplete copy.
+            with TemporaryDirectory(dir=parent, prefix=".fork") as scratch:
+                fresh = RunDir(Path(scratch, copy.path.name))
+                shutil.copytree(self.path, fresh.path, ignore=left_out)
+                fresh.discard_after(step)
                 fresh.path.rename(copy.path)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
 
     def _path_of(self, step: int) -> Path:
         return self.path / CHECKPOINTS / str(step)

@@ -40,6 +40,11 @@ class Runs:
     folder: Path
     bucket: Bucket | None = None
 
+    @property
+    def place(self) -> str:
+        """The URL of the bucket or, without one, the folder's path without links."""
+        return str(self.folder.resolve()) if self.bucket is None else self.bucket.url
+
     def run(self, name: str) -> RunDir:
         """Returns the run of a name, whether it exists or not."""
         mirror = None if self.bucket is None else Mirror(self.bucket, name)
@@ -68,8 +73,7 @@ class Runs:
                 time = Mirror(self.bucket, name).saved_at()
                 ages[self.run(name)] = time is not None, time or 0.0
         if not ages:
-            where = self.folder if self.bucket is None else self.bucket.url
-            raise RunError(f"there is no run with a checkpoint in {where}")
+            raise RunError(f"there is no run with a checkpoint in {self.place}")
         return max(ages, key=lambda run: (ages[run], run.path)).pull()
 
     def check_new(self, name: str) -> None:

@@ -250,18 +250,21 @@ def _opened(
         several = len(configs) > 1
         ends = [f"seed{config.run.seed}" if several else None for config in configs]
         run_dirs = plan.runs.create(run.run_name, run.run_suffix, ends, again=bool(run.resume))
+    elif plan.copy is not None:
+        old.fork(plan.update, plan.copy)
+        run_dirs = [plan.copy]
     else:
         run_dirs = [old]
     for run_dir in run_dirs:
         held.enter_context(hold(run_dir.path))
-    if old is not None:
+    if old in run_dirs:
         steps = old.steps()
         if plan.update not in steps or (plan.update != steps[-1] and not run.rewind):
             raise RunError(f"run {old.path} has been trained by another process meanwhile")
         old.discard_after(plan.update)
     for config, run_dir in zip(configs, run_dirs, strict=True):
         run_dir.write_config(as_dict(config))
-    if run.resume is None:
+    if run.resume is None or plan.copy is not None:
         plan.runs.claim(run_dirs)
     elif (mirror := run_dirs[0].mirror) is not None:
         mirror.take_over(run_dirs[0].path)
@@ -390,8 +393,9 @@ def _print_facts(
     facts = {"run": str(run_dir.path)}
     if several:
         facts = {"runs": f"{run_dir.path} to {run_dirs[-1].path.name}, one per seed"}
-    if plan.checkpoint is not None:
-        facts["run"] += f", from update {plan.update}"
+    if plan.run_dir is not None and plan.checkpoint is not None:
+        source = "" if plan.copy is None else f" of {plan.run_dir.path}"
+        facts["run"] += f", from update {plan.update}{source}"
         then = plan.checkpoint.about["device"]
         if then != device:
             print(f"note: saved on {then}, resumed on {device}: sums are rounded differently")

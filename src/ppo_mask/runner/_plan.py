@@ -55,12 +55,14 @@ class Plan(Generic[Environment]):
         runs: the runs beside which a new run begins.
         run_dir: the run to resume; None for a new run, or for a run without a checkpoint.
         checkpoint: the checkpoint to resume from; None for a new run.
+        copy: where to copy the run to, and to resume it; None to resume in place.
     """
 
     config: RunConfig[Environment]
     runs: Runs
     run_dir: RunDir | None = None
     checkpoint: Checkpoint | None = None
+    copy: RunDir | None = None
 
     @property
     def update(self) -> int:
@@ -220,14 +222,19 @@ def _choose(
         if is_process_0():
             warn("--auto-tune has no effect with --resume: a resumed run keeps its batch")
     folder, mirror = run_dir.path.resolve(), run_dir.mirror
-    _check_same_run(run, given, run_dir, checkpoint)
-    if mirror is not None:
-        mirror.catch_up(run_dir.path)
-    runs = Runs(folder.parent, mirror and mirror.bucket)
-    if checkpoint is None:  # The run begins anew, in its own folder.
-        return Plan(merge(asked, {"run_name": folder.name}), runs)
+    home, name = Runs(folder.parent, mirror and mirror.bucket), run.run_name or folder.name
+    runs = open_runs(place) if "checkpoint_dir" in given else home
+    copy = None if runs.place == home.place else runs.run(name)
+    if copy is not None:
+        runs.check_new(name)
+    else:
+        _check_stays(run, run_dir, checkpoint)
+        if mirror is not None:
+            mirror.catch_up(run_dir.path)
+    if checkpoint is None:  # The run begins anew; in place, in its own folder.
+        return Plan(merge(asked, {"run_name": name}), runs)
     _check_resumable(asked, checkpoint)
-    return Plan(asked, runs, run_dir, checkpoint)
+    return Plan(asked, runs, run_dir, checkpoint, copy)
 
 
 def _check_run_settings(
@@ -255,25 +262,20 @@ def _check_run_settings(
         raise RunError("--rewind goes with --resume PATH of an older checkpoint")
 
 
-def _check_same_run(
-    run: RunSettings, given: Mapping[str, Any], run_dir: RunDir, checkpoint: Checkpoint | None
-) -> None:
-    """Checks that the run to resume is the run that the other flags ask for."""
+def _check_stays(run: RunSettings, run_dir: RunDir, checkpoint: Checkpoint | None) -> None:
+    """Checks that a run can be resumed in its own folder."""
     name, update = run_dir.path.resolve().name, checkpoint.step if checkpoint else 0
     if run.run_name not in (None, name):
-        raise RunError(f"--run-name asked for a run {run.run_name}, --resume for {name}")
-    if "checkpoint_dir" in given:
-        asked = open_runs(run.checkpoint_dir).run(name).place
-        if Path(asked).resolve() != Path(run_dir.place).resolve():
-            raise RunError(
-                f"--checkpoint-dir asked for a run {asked}, --resume for {run_dir.place}; leave "
-                "--checkpoint-dir out, or resume a copy of the folder"
-            )
+        raise RunError(
+            f"--run-name asked for a run {run.run_name}, --resume for {name}; leave --run-name "
+            "out, or give another --checkpoint-dir to copy the run to"
+        )
     later = [step for step in run_dir.steps() if step > update]
     if later and not run.rewind:
         raise RunError(
             f"run {run_dir.path} has checkpoints up to update {later[-1]}; add --rewind to drop "
-            f"all that came after update {update}, or resume from the newest"
+            f"all that came after update {update}, give another --checkpoint-dir to keep it, or "
+            "resume from the newest"
         )
 
 

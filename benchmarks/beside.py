@@ -4,6 +4,9 @@ pip install 'ppo-mask[gymnax]' rejax && python benchmarks/beside.py --turns 3 --
 
 Each turn trains each task once with each library, with another seed, in a process of its own and
 without a compilation cache. The first update includes tracing and compiling, but no imports.
+``--speed`` only compares steps per second, for more tasks and sizes: in one process for each of
+them, in which the libraries take turns of a second, so that a machine's changes of speed strike
+both.
 rejax (https://github.com/keraJLi/rejax) has no masks, does not tell a time limit from an end, clips
 each number of a gradient by itself, always clips the value, logs no metrics, checks for no NaN, and
 has an optimizer for each of its two networks.
@@ -49,6 +52,14 @@ SHARED: dict[str, Any] = {
     "max_grad_norm": 0.5,
     "num_minibatches": 4,
 }
+SPEED_TASKS = tuple(
+    Task(name, num_envs, 0)
+    for name in (
+        *("CartPole-v1", "Acrobot-v1", "MountainCar-v0"),
+        *("Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar"),
+    )
+    for num_envs in (16, 64, 128, 256)
+)
 EPOCHS, WIDTH, EPISODES = 4, 64, 128
 PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # macOS counts memory in bytes.
 
@@ -139,6 +150,40 @@ def measure(library: str, task: Task, seed: int) -> dict[str, float]:
     }
 
 
+def measure_speed(task: Task, turns: int) -> dict[str, Any]:
+    """Trains with both libraries in this process, in turn, for about a second each time."""
+    import jax
+
+    speeds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
+    ready: dict[str, tuple[Callable[[Any, int], Any], Any]] = {}
+    for library, begin in LIBRARIES.items():
+        _, train, state, _ = begin(task, 0)
+        ready[library] = train, jax.block_until_ready(train(state, 1))
+    updates, seconds = 1, 1.0
+    for turn in range(-1, turns):  # The first turn is to find out how many updates take a second.
+        for library, (train, state) in ready.items():
+            began = time.perf_counter()
+            ready[library] = train, jax.block_until_ready(train(state, updates))
+            seconds = time.perf_counter() - began
+            if turn >= 0:
+                speeds[library].append(updates * task.num_envs * task.num_steps / seconds)
+        if turn < 0:
+            updates = max(1, round(1 / seconds))
+    pairs = zip(*speeds.values(), strict=True)
+    medians = {library: statistics.median(each) for library, each in speeds.items()}
+    return {**medians, "ratio": statistics.median(ours / theirs for ours, theirs in pairs)}
+
+
+def speeds_side_by_side(turns: int) -> None:
+    """Prints a table of steps per second, ours / theirs, and their ratio."""
+    print("| task | envs | steps/s | ratio |\n|---|---|---|---|")
+    for number, task in enumerate(SPEED_TASKS):
+        command = [sys.executable, __file__, "--one", "both", str(number), str(turns)]
+        row = json.loads(subprocess.check_output(command, text=True).splitlines()[-1])
+        speeds = " / ".join(f"{row[library]:,.0f}" for library in LIBRARIES)
+        print(f"| {task.env} | {task.num_envs} | {speeds} | {row['ratio']:.2f} |", flush=True)
+
+
 def in_turn(tasks: Sequence[int], turns: int) -> list[dict[str, Any]]:
     """Returns all measurements, each with its library, task and seed."""
     found: list[dict[str, Any]] = []
@@ -186,11 +231,18 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="seeds (default: 3)")
     parser.add_argument("--tasks", type=int, nargs="*", default=range(len(TASKS)))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements there")
+    parser.add_argument("--speed", action="store_true", help="only steps per second, of more tasks")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         library, number, seed = options.one
+        if library == "both":
+            print(json.dumps(measure_speed(SPEED_TASKS[int(number)], int(seed))))
+            return
         print(json.dumps(measure(library, TASKS[int(number)], int(seed))))
+        return
+    if options.speed:
+        speeds_side_by_side(options.turns)
         return
     found = in_turn(options.tasks, options.turns)
     if options.json:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Int
 
 from ppo_mask.jax_tools._trees import ArrayTree, widen_floats, zeros_from_shapes
@@ -29,14 +30,16 @@ def mean_over_parts(function: Callable[[ArrayTree], ArrayTree], parts: ArrayTree
         return function(part(0))
     function = jax.jit(function)  # Traced once; the shapes and the loop share the trace.
     shapes = jax.eval_shape(lambda: function(part(0)))
-    nothing = zeros_from_shapes(jax.eval_shape(widen_floats, shapes))
+    # As one vector: a sum of its own for each array would be a kernel each.
+    nothing, apart = ravel_pytree(zeros_from_shapes(jax.eval_shape(widen_floats, shapes)))
 
-    def add(total: ArrayTree, part: ArrayTree) -> tuple[ArrayTree, None]:
-        return jax.tree.map(jnp.add, total, widen_floats(function(part))), None
+    def add(total: Array, part: ArrayTree) -> tuple[Array, None]:
+        return total + ravel_pytree(widen_floats(function(part)))[0], None
 
     total, _ = jax.lax.scan(add, nothing, parts)
 
-    return jax.tree.map(lambda x, like: (x / num_parts).astype(like.dtype), total, shapes)
+    means = apart(total / num_parts)
+    return jax.tree.map(lambda x, like: x.astype(like.dtype), means, shapes)
 
 
 def scan_until(

@@ -406,8 +406,12 @@ class PPO(AbstractAlgorithm):
             return self.optimizer
         if self.optimizer is not None:
             return self.optimizer(self)
-        return optax.chain(
-            optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_adam(eps=1e-5)
+        # Of all weights as one vector: kernels of their own for each array take longer to compile,
+        # and in small networks to start.
+        return optax.flatten(
+            optax.chain(
+                optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_adam(eps=1e-5)
+            )
         )
 
     def _learning_rates(self, at: At) -> Float[Array, " gradient_steps"]:

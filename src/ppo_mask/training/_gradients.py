@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, Scalar
 
@@ -105,7 +106,8 @@ def take_gradient_steps(
             if step_size is not None:
                 params = jax.tree.map(lambda p, d: p - step_size * d, params, direction)
             check_changes("the optimizer", "its state", carry[1], opt_state)
-        taken = {"grad_norm": optax.tree.norm(grad), "gradient_steps": jnp.float32(1)}
+        norm = optax.tree.norm(ravel_pytree(grad)[0])
+        taken = {"grad_norm": norm, "gradient_steps": jnp.float32(1)}
         metrics = with_own(metrics, taken)
         names[:] = metrics
         # One output of the loop for all: each more is a kernel in every step.

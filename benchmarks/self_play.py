@@ -2,7 +2,8 @@
 
 python benchmarks/self_play.py connect_four --seed 0 --json connect_four.json --save FOLDER
 
-Every half million steps the policy plays 2,048 games against random play, sampled and greedy.
+Every half million steps, or --every so many, the policy plays 2,048 games against random play,
+sampled and greedy.
 Five policies, evenly spread over the run, then play each against each, with sampled actions.
 """
 
@@ -28,7 +29,7 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from othello import Othello  # pyright: ignore[reportMissingImports] - of the examples
 
 GAMES = {"connect_four": lambda: PgxGame("connect_four"), "othello": Othello, "leduc": Leduc}
-STEPS, GAMES_OF_EVALUATION, GAMES_OF_PAIR, CHECKPOINTS = 500_000, 2_048, 1_024, 5
+GAMES_OF_EVALUATION, GAMES_OF_PAIR, CHECKPOINTS = 2_048, 4_096, 5
 PPO = pm.PPO(
     num_envs=128, num_steps=64, learning_rate=1e-3, anneal_lr=True, gamma=1.0, ent_coef=0.03
 )
@@ -37,14 +38,14 @@ PPO = pm.PPO(
 class Curve(Callback):
     """Plays against random play on the way, and keeps the policies."""
 
-    def __init__(self, env: Seat, seed: int):
+    def __init__(self, env: Seat, seed: int, steps: int):
         self.env, self.key = env, jax.random.key(1_000_003 + seed)
-        self.every = STEPS // PPO.batch_size
+        self.every = steps // PPO.batch_size
         self.points: list[dict[str, Any]] = []
         self.models: list[Model] = []
 
     def next_update(self, update: int) -> int:
-        """Wants to see every half million steps."""
+        """Wants to see every point of the curve."""
         return (update // self.every + 1) * self.every
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
@@ -63,7 +64,12 @@ class Curve(Callback):
 
 
 def train(
-    game: AbstractGame[Any], ppo: pm.PPO, pool: tuple[int, int], steps: int, seed: int, width: int
+    game: AbstractGame[Any],
+    ppo: pm.PPO,
+    pool: tuple[int, int],
+    steps: tuple[int, int],
+    seed: int,
+    width: int,
 ) -> tuple[Curve, float]:
     """Trains; returns the curve, and the steps a second without evaluations."""
     env = Seat(game, random_opponent)
@@ -73,9 +79,9 @@ def train(
     curriculum = SelfPlay(
         lambda env: env.opponent, 10, size, 0.6 * (size > 1), (random_opponent,) * at_random
     )
-    trainer, curve = pm.Trainer(env, ppo, curriculum=curriculum), Curve(env, seed)
+    trainer, curve = pm.Trainer(env, ppo, curriculum=curriculum), Curve(env, seed, steps[1])
     history = pm.History()
-    trainer.train(trainer.init(model, key), steps, callbacks=[curve, history])
+    trainer.train(trainer.init(model, key), steps[0], callbacks=[curve, history])
     speeds = sorted(line.values["train/steps_per_second"] for line in history.records)
     return curve, speeds[len(speeds) // 2]
 
@@ -86,6 +92,7 @@ def main() -> None:
     parser.add_argument("game", choices=GAMES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=6_000_000)
+    parser.add_argument("--every", type=int, default=500_000, help="steps between two evaluations")
     parser.add_argument("--pool", type=int, default=4, help="opponents side by side")
     parser.add_argument("--random", type=int, default=2, help="how many of them play at random")
     parser.add_argument("--hidden-dim", type=int, default=256)
@@ -95,8 +102,8 @@ def main() -> None:
     options = parser.parse_args()
     game: Any = GAMES[options.game]()
     ppo, began = dataclasses.replace(PPO, ent_coef=options.ent_coef), time.perf_counter()
-    pool, sizes = (options.pool, options.random), (options.steps, options.seed, options.hidden_dim)
-    curve, speed = train(game, ppo, pool, *sizes)
+    pool, steps = (options.pool, options.random), (options.steps, options.every)
+    curve, speed = train(game, ppo, pool, steps, options.seed, options.hidden_dim)
     seconds, last = time.perf_counter() - began, len(curve.models) - 1
     picked = [round(last * n / (CHECKPOINTS - 1)) for n in range(CHECKPOINTS)]
     players: dict[str, Any] = {"random": UniformActorCritic(game.num_actions)}

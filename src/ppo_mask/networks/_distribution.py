@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs.actions import Action, Actions, NumActions
+from ppo_mask.envs.actions import Action, Actions, NumActions, PartMask
 from ppo_mask.errors import WrongPart
 from ppo_mask.jax_tools import IntScalarLike
 
@@ -69,6 +69,29 @@ class AbstractMaskedDistribution(eqx.Module):
         Args:
             other: a distribution with the same mask.
         """
+
+    def given(self, action: Any) -> "AbstractMaskedDistribution":
+        """Returns the distribution of each part given the action's earlier parts.
+
+        The distribution itself, unless the logits of a part depend on the choices before it. Then
+        ``given(action).entropy()`` is the entropy along the action's path: its mean over sampled
+        actions is the entropy, but its gradient is not, since it lacks the term of how the
+        parameters change which paths are taken.
+        """
+        del action
+        return self
+
+    def choose(
+        self, part_mask: PartMask | None = None, number: Array | None = None
+    ) -> tuple[Action, "AbstractMaskedDistribution"]:
+        """Chooses an action, and returns it with the distribution that it was chosen from.
+
+        Args:
+            part_mask: gives the masks of MultiDiscrete parts that depend on earlier parts.
+            number: as for :meth:`invert_cdf`; None for the most likely choice.
+        """
+        del part_mask
+        return self.mode() if number is None else self.invert_cdf(number), self
 
     @abstractmethod
     def mode(self) -> Action:
@@ -172,20 +195,29 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
 @final
 class MaskedMultiCategorical(AbstractMaskedDistribution):
-    """A distribution over the allowed MultiDiscrete actions, with independent parts.
+    """A distribution over the allowed MultiDiscrete actions, part by part.
 
     Each part is a :class:`MaskedCategorical`, with the same guarantees. As in sb3-contrib for
     Gymnasium's MultiDiscrete, ``logits`` concatenates the parts' logits, and ``mask`` the parts'
     masks. An action has one number for each part.
 
+    Parts are independent, unless the mask of a part depends on the choices before it, or its logits
+    do, by ``links``. :meth:`choose` then chooses part after part and returns the action with a
+    distribution of independent parts, whose masks and logits are those along the action's path.
+    So a learner needs only that mask, and :meth:`given`, to compute what was computed in acting.
+
     Args:
         logits: log-probabilities of all parts' actions, up to a constant for each part.
         mask: True where an action is allowed.
         num_actions: number of actions of each part.
+        links: what is added to each logit (first axis) for the choice of each action (second axis)
+            of an earlier part; entries of the same and of later parts are not used. None if logits
+            do not depend on choices.
 
     Attributes:
         mask: True where an action is allowed.
         num_actions: number of actions of each part.
+        links: as above.
 
     Raises:
         ValueError: a part has no actions, logits or mask have a wrong length, or a part allows no
@@ -205,6 +237,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     mask: Bool[Array, " actions"]
     num_actions: tuple[int, ...] = eqx.field(static=True)
+    links: Float[Array, "actions actions"] | None
     _logits: Float[Array, " actions"]
 
     def __init__(
@@ -212,6 +245,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         logits: Float[Array, " logits"],
         mask: Bool[Array, " actions"],
         num_actions: tuple[int, ...],
+        links: Float[Array, "actions actions"] | None = None,
     ):
         _check_length(logits, mask)
         if not num_actions or min(num_actions) < 1:
@@ -230,6 +264,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
                 )
         self.mask = mask
         self.num_actions = num_actions
+        self.links = None if links is None else links.astype(jnp.float32)
         self._logits = logits.astype(jnp.float32)
 
     @property
@@ -254,6 +289,8 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
             raise ValueError(
                 f"action has {action.size} parts; there are {Actions.of(self.num_actions)}"
             )
+        if self.links is not None:
+            return self.given(action).log_prob(action)
         total = self._each_part(lambda part, number: part.log_prob(number), action).sum()
         # The sum over several forbidden parts would be infinite.
         return jnp.maximum(total, jnp.finfo(jnp.float32).min)
@@ -270,12 +307,55 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
         return self._each_part(of_part, actions=other._logits).sum()
 
+    def given(self, action: Any) -> "MaskedMultiCategorical":
+        if self.links is None:
+            return self
+        logits = self._logits_after(jnp.asarray(action, jnp.int32))
+        return MaskedMultiCategorical(logits, self.mask, self.num_actions)
+
+    def choose(
+        self, part_mask: PartMask | None = None, number: Array | None = None
+    ) -> tuple[Int[Array, " parts"], "MaskedMultiCategorical"]:
+        actions = Actions.of(self.num_actions)
+        ends = np.cumsum(self.num_actions)
+
+        def own_mask(prefix: Array, k: int) -> Array:
+            return self.mask[actions.starts[k] : ends[k]]
+
+        def mask_of(prefix: Array, k: int) -> Array:  # Part 0 is as the network has seen it.
+            return own_mask(prefix, k) if k == 0 or part_mask is None else part_mask(prefix, k)
+
+        def choose_part(k: int, prefix: Array, mask: Array) -> Array:
+            logits = self._logits_after(prefix)[actions.starts[k] : ends[k]]
+            part = MaskedCategorical(logits, mask)
+            return part.mode() if number is None else part.invert_cdf(number[k])
+
+        if part_mask is not None and part_mask(jnp.zeros(0, jnp.int32), 0) is None:
+            part_mask = None
+        if part_mask is None and self.links is None:
+            return self.mode() if number is None else self.invert_cdf(number), self
+        action, mask = actions.choose_in_turn(mask_of, choose_part)
+        return action, MaskedMultiCategorical(self._logits_after(action), mask, self.num_actions)
+
     def mode(self) -> Int[Array, " parts"]:
-        """Returns the most likely allowed action of each part, the first one in a tie."""
+        """Returns the most likely allowed choice of each part, given those before it."""
+        if self.links is not None:
+            return self.choose()[0]
         return self._each_part(lambda part: part.mode())
 
     def invert_cdf(self, number: Float[Array, " parts"]) -> Int[Array, " parts"]:
+        if self.links is not None:
+            return self.choose(number=number)[0]
         return self._each_part(lambda part, number: part.invert_cdf(number), number)
+
+    def _logits_after(self, prefix: Int[Array, " k"]) -> Float[Array, " actions"]:
+        """Returns the logits of each part, given the choices of earlier parts in ``prefix``."""
+        if self.links is None:
+            return self._logits
+        part = np.repeat(np.arange(len(self.num_actions)), self.num_actions)
+        places = np.array(Actions.of(self.num_actions).starts[: len(prefix)]) + prefix
+        chosen = (places[:, None] == np.arange(len(part))).any(0)
+        return self._logits + jnp.where((part < part[:, None]) & chosen, self.links, 0).sum(-1)
 
     def _each_part(
         self, function: Callable[..., Array], *rows: Any, actions: Array | None = None
@@ -283,7 +363,15 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         """Calls ``function`` with each part's distribution and joins the results.
 
         Further arguments are the part's entry of ``rows``, and its actions' entries of ``actions``.
+
+        Raises:
+            ValueError: the parts depend on each other.
         """
+        if self.links is not None:
+            raise ValueError(
+                "the logits of a part depend on the choices before it: take the distribution's "
+                "given(action), whose parts are independent"
+            )
 
         def call(logits: Array, mask: Array, *elements: Any) -> Array:
             return function(MaskedCategorical(logits, mask), *elements)

@@ -319,11 +319,10 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         actions = Actions.of(self.num_actions)
         ends = np.cumsum(self.num_actions)
 
-        def own_mask(prefix: Array, k: int) -> Array:
-            return self.mask[actions.starts[k] : ends[k]]
-
-        def mask_of(prefix: Array, k: int) -> Array:  # Part 0 is as the network has seen it.
-            return own_mask(prefix, k) if k == 0 or part_mask is None else part_mask(prefix, k)
+        def mask_of(prefix: Array, k: int) -> Array:
+            if k == 0 or part_mask is None:  # Part 0 is as the network has seen it.
+                return self.mask[actions.starts[k] : ends[k]]
+            return part_mask(prefix, k)
 
         def choose_part(k: int, prefix: Array, mask: Array) -> Array:
             logits = self._logits_after(prefix)[actions.starts[k] : ends[k]]

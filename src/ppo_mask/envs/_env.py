@@ -318,6 +318,8 @@ def masks_parts_in_turn(env: AbstractEnv[Any]) -> bool:
 
     inside = [x for x in jax.tree.leaves(env, is_leaf=is_inside) if is_inside(x)]
     below = any(map(masks_parts_in_turn, inside))
+    if not isinstance(env.num_actions, tuple):
+        return False  # Such as a wrapper that makes each combination of parts an action.
     own = type(env).part_mask is not AbstractEnv.part_mask
     if below and not own:
         raise ProtocolError(

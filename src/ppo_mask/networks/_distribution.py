@@ -210,9 +210,8 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         logits: log-probabilities of all parts' actions, up to a constant for each part.
         mask: True where an action is allowed.
         num_actions: number of actions of each part.
-        links: what is added to each logit (first axis) for the choice of each action (second axis)
-            of an earlier part; entries of the same and of later parts are not used. None if logits
-            do not depend on choices.
+        links: a vector for each logit, and a vector for each choice. The product of the two is
+            added to each logit of a later part than the choice. None for no such dependence.
 
     Attributes:
         mask: True where an action is allowed.
@@ -237,7 +236,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     mask: Bool[Array, " actions"]
     num_actions: tuple[int, ...] = eqx.field(static=True)
-    links: Float[Array, "actions actions"] | None
+    links: tuple[Float[Array, "actions size"], Float[Array, "actions size"]] | None
     _logits: Float[Array, " actions"]
 
     def __init__(
@@ -245,7 +244,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         logits: Float[Array, " logits"],
         mask: Bool[Array, " actions"],
         num_actions: tuple[int, ...],
-        links: Float[Array, "actions actions"] | None = None,
+        links: tuple[Float[Array, "actions size"], Float[Array, "actions size"]] | None = None,
     ):
         _check_length(logits, mask)
         if not num_actions or min(num_actions) < 1:
@@ -264,7 +263,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
                 )
         self.mask = mask
         self.num_actions = num_actions
-        self.links = None if links is None else links.astype(jnp.float32)
+        self.links = jax.tree.map(lambda x: x.astype(jnp.float32), links)
         self._logits = logits.astype(jnp.float32)
 
     @property
@@ -310,8 +309,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
     def given(self, action: Any) -> "MaskedMultiCategorical":
         if self.links is None:
             return self
-        logits = self._logits_after(jnp.asarray(action, jnp.int32))
-        return MaskedMultiCategorical(logits, self.mask, self.num_actions)
+        return self._along(jnp.asarray(action, jnp.int32), self.mask)
 
     def choose(
         self, part_mask: PartMask | None = None, number: Array | None = None
@@ -325,8 +323,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
             return part_mask(prefix, k)
 
         def choose_part(k: int, prefix: Array, mask: Array) -> Array:
-            logits = self._logits_after(prefix)[actions.starts[k] : ends[k]]
-            part = MaskedCategorical(logits, mask)
+            part = MaskedCategorical(self._logits_of(k, prefix), mask)
             return part.mode() if number is None else part.invert_cdf(number[k])
 
         if part_mask is not None and part_mask(jnp.zeros(0, jnp.int32), 0) is None:
@@ -334,7 +331,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         if part_mask is None and self.links is None:
             return self.mode() if number is None else self.invert_cdf(number), self
         action, mask = actions.choose_in_turn(mask_of, choose_part)
-        return action, MaskedMultiCategorical(self._logits_after(action), mask, self.num_actions)
+        return action, self._along(action, mask)
 
     def mode(self) -> Int[Array, " parts"]:
         """Returns the most likely allowed choice of each part, given those before it."""
@@ -347,14 +344,21 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
             return self.choose(number=number)[0]
         return self._each_part(lambda part, number: part.invert_cdf(number), number)
 
-    def _logits_after(self, prefix: Int[Array, " k"]) -> Float[Array, " actions"]:
-        """Returns the logits of each part, given the choices of earlier parts in ``prefix``."""
-        if self.links is None:
-            return self._logits
-        part = np.repeat(np.arange(len(self.num_actions)), self.num_actions)
-        places = np.array(Actions.of(self.num_actions).starts[: len(prefix)]) + prefix
-        chosen = (places[:, None] == np.arange(len(part))).any(0)
-        return self._logits + jnp.where((part < part[:, None]) & chosen, self.links, 0).sum(-1)
+    def _along(
+        self, action: Int[Array, " parts"], mask: Bool[Array, " actions"]
+    ) -> "MaskedMultiCategorical":
+        """Returns the distribution of each part given the choices before it, under its mask."""
+        logits = [self._logits_of(k, action[:k]) for k in range(len(action))]
+        return MaskedMultiCategorical(jnp.concatenate(logits), mask, self.num_actions)
+
+    def _logits_of(self, k: int, prefix: Int[Array, " k"]) -> Float[Array, " choices"]:
+        starts, end = Actions.of(self.num_actions).starts, sum(self.num_actions[: k + 1])
+        logits = self._logits[starts[k] : end]
+        if self.links is None or k == 0:
+            return logits
+        of_logits, of_choices = self.links
+        chosen = of_choices[np.array(starts[:k]) + prefix].sum(axis=0)
+        return logits + (of_logits[starts[k] : end] * chosen).sum(axis=-1)
 
     def _each_part(
         self, function: Callable[..., Array], *rows: Any, actions: Array | None = None

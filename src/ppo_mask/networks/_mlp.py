@@ -79,7 +79,7 @@ class MLPActorCritic(AbstractActorCritic):
     trunk: tuple[eqx.nn.Linear, ...]
     actor: tuple[eqx.nn.Linear, ...]
     critic: tuple[eqx.nn.Linear, ...]
-    earlier: eqx.nn.Linear | None
+    earlier: Float[Array, "actions size"] | None
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class MLPActorCritic(AbstractActorCritic):
             if not isinstance(num_actions, tuple):
                 raise ValueError("part_embedding is for MultiDiscrete actions, which have parts")
             actor_key, key = jax.random.split(actor_key)
-            self.earlier = linear(part_embedding, length, 1.0, key)
+            self.earlier = linear(part_embedding, length, 1.0, key).weight
         hidden = (observation_size, *[hidden_dim] * num_layers)
         actor = _mlp((*hidden, length * (1 + part_embedding)), 0.01, actor_key)
         critic = _mlp((*hidden, 1), 1.0, critic_key)
@@ -132,7 +132,7 @@ class MLPActorCritic(AbstractActorCritic):
             return masked_distribution(logits, action_mask, self.num_actions), value[0]
         # Each logit comes with a vector, whose product with that of a choice is added to the logit.
         rows = logits.reshape(-1, 1 + self.part_embedding)
-        links = affine(self.earlier, rows[:, 1:])
+        links = rows[:, 1:], self.earlier
         return MaskedMultiCategorical(rows[:, 0], action_mask, self.num_actions, links), value[0]
 
     def _apply(

@@ -236,3 +236,18 @@ def test_the_solver_of_connect_four_is_right() -> None:
     rows = [[0, 7, 14, 21], [0, 1, 2, 3], [0, 8, 16, 24], [3, 9, 15, 21]]
     assert all(solver.has_four(sum(1 << x for x in row)) for row in rows)
     assert not solver.has_four(sum(1 << x for x in [4, 5, 7, 8]))
+
+
+def test_battles_are_the_same_with_parts_and_with_combinations_of_them() -> None:
+    orders = load("examples/orders.py")
+    battle = orders.Battle()
+    flat = orders.Flat(battle)
+    for env in (battle, flat):
+        pm.check_env(env, num_steps=12)
+    state, timestep = flat.reset(jax.random.key(0))
+    # Nobody is wounded: each unit strikes, and only archers choose whom.
+    assert int(timestep.action_mask.sum()) == 4 * 12 + 8
+    state = eqx.tree_at(lambda s: s.ours, state, state.ours.at[:2].set(jnp.array([0, 1])))
+    _, timestep = flat._flat(state, timestep)
+    # Eleven are left, of whom four healers can heal the wounded one.
+    assert int(timestep.action_mask.sum()) == 4 * 12 + 7 + 4

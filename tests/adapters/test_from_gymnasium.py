@@ -67,7 +67,8 @@ def follow(env, make, steps=60):
         state, timestep = step(KEY, state, actions)
         timestep = jax.device_get(timestep)
         for i, (game, action) in enumerate(zip(games, actions, strict=True)):
-            action = action.reshape(game.action_space.shape) + game.action_space.start
+            start = getattr(game.action_space, "start", 0)
+            action = action.reshape(game.action_space.shape) + start
             shown[i], reward, terminated, truncated, info = game.step(action)
             same(game.observation_space, timestep.final_observation, i, shown[i])
             assert timestep.reward[i] == np.float32(reward)
@@ -220,6 +221,40 @@ def test_a_mask_may_be_a_tuple_with_a_row_for_each_part():
     for mask in (row.reshape(4, 2), [row[:2], row[2:4], row[4:]], (row[:6], None)):
         with pytest.raises(UnfitError, match=r"must be one row of 8 booleans, part after part$"):
             check_mask(mask, layout)
+
+
+class Switches(InvalidParts):
+    """Names bits, in rows of two."""
+
+    def __init__(self):
+        super().__init__(((2, 2), (2, 2)))
+        self.action_space = spaces.MultiBinary((2, 2))
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return self._go_on(float((action == self.state).mean()))
+
+    def action_masks(self):
+        masks = np.ones((4, 2), bool)
+        masks[0, self.invalid[0, 0]] = False
+        return masks.reshape(-1)
+
+
+def test_bits_are_parts_of_two_choices():
+    assert GymnasiumEnv(Switches).num_actions == (2, 2, 2, 2)
+    assert follow(GymnasiumEnv(Switches), Switches, 20) > 4
+
+
+class InTurn(InvalidParts):
+    def part_mask(self, prefix, k):
+        return self.action_masks()[: self.dims[0]]
+
+
+def test_parts_that_depend_on_each_other_are_refused():
+    line = r"^InTurn: its part_mask says .* make each combination of the parts one action$"
+    with pytest.raises(RunError, match=line):
+        GymnasiumEnv(InTurn)
+    assert GymnasiumEnv(lambda: ToGymnasium(DOORS)).num_actions == (4, 6, 6)
 
 
 def test_truncation_equals_the_game_by_hand():
@@ -633,7 +668,7 @@ def test_what_makes_an_environment_gets_its_arguments():
         ),
         (dict, {}, r"what should make a gymnasium\.core\.Env made a builtins\.dict$"),
         (Blind, {}, r"Blind raised AttributeError: .*'table' at .*test_from_gymnasium.py"),
-        ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete or MultiDiscrete"),
+        ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete, Multi"),
         (
             lambda: Spaces(MIXED),
             {},

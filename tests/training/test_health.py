@@ -138,7 +138,7 @@ def test_a_run_that_breaks_says_what_is_saved(
 
 def test_losses_and_parameters_are_named() -> None:
     state = programs.locks().start
-    healthy = all_healthy(state)
+    healthy = all_healthy(state, 2)
     bad, nan = jnp.array(False), jnp.array(jnp.nan)
 
     def said(*parts: str, of: TrainState = state) -> str:

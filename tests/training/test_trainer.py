@@ -233,7 +233,7 @@ class Broken(pm.AbstractEnv):
         (3, "update 2: the environment gave an observation that is not finite"),
         (0, "update 2: the environment gave a reward that is not finite"),
         (1, "update 2: the environment gave an observation that is not finite"),
-        (2, "update 2: an action mask was all False in a part, of 2 x 3 actions; the environment"),
+        (2, "update 2: an action mask was all False in part 1 of 2 x 3 actions"),
     ],
 )
 def test_a_run_that_cannot_go_on_stops_before_any_callback_sees_it(what, message):

@@ -39,7 +39,8 @@ class Decision(eqx.Module):
 
     Attributes:
         observation: what the model's reader keeps of the observation.
-        action_mask: True where an action was allowed.
+        action_mask: True where an action was allowed; if the environment has a ``part_mask``, the
+            masks along the action's path.
         action: sampled from the policy; if MultiDiscrete, ``[*batch, parts]``.
         log_prob: log-probability of the action, under the policy that sampled it.
         value: the model's estimate for the state.
@@ -155,11 +156,11 @@ def _act(
     decide = jax.vmap(model.decide)
     distribution, value, hidden = decide(kept, state.action_mask, state.hidden)
     distribution.check_choices(vector_env.num_actions)
-    action = jax.vmap(lambda d, number: d.invert_cdf(number))(distribution, numbers)
+    action, distribution = vector_env.choose(state.vector_state, distribution, numbers)
     log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
     vector_state, timestep = vector_env.step_with(keys, state.vector_state, action)
     transition = Transition(
-        Decision(kept, state.action_mask, action, log_prob, value),
+        Decision(kept, distribution.mask, action, log_prob, value),
         reward=timestep.reward,
         terminated=timestep.terminated,
         truncated=timestep.truncated,

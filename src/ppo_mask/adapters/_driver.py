@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, Int, Shaped
 
 from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
 from ppo_mask.jax_tools import ArrayTree, compile_for
@@ -33,6 +33,7 @@ class Driver:
         """Compiles nothing yet; the first reset and the first step compile."""
         self._env = env
         self._reset, self._step = compile_for(env, _reset), compile_for(env, _step)
+        self._part_mask = compile_for(env, _part_mask)
         self._key_data: Any = None
         self.state: Any = None
 
@@ -60,6 +61,10 @@ class Driver:
         """
         return self._keep(*self._step(self._key_data, self.state, action))
 
+    def part_mask(self, prefix: Int[np.ndarray, " k"]) -> Any:
+        """Returns the mask of a part of an action, given the choices before it."""
+        return jax.device_get(self._part_mask(self.state, prefix))
+
     def _keep(self, key_data: Any, state: Any, timestep: "Packed", final: Any) -> Any:
         self._key_data, self.state = key_data, state
         return timestep.unpack(), final
@@ -74,6 +79,10 @@ def _reset(env: Any, words: Any) -> Any:
 def _step(env: Any, key_data: Any, state: Any, action: Any) -> Any:
     key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
     return _pack(key, *env.step(step_key, state, action))
+
+
+def _part_mask(env: Any, state: Any, prefix: Any) -> Any:
+    return env.part_mask(state, prefix, len(prefix))
 
 
 def _pack(key: Any, state: Any, timestep: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from typing import Any, final
 
+import numpy as np
+
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
@@ -17,7 +19,9 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     Randomness comes from ``np_random``: ``reset(seed=...)`` starts a sequence of episodes that
     depends only on the seed, and ``reset()`` starts the next episode of the sequence.
 
-    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects.
+    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects. If
+    the masks of later parts depend on earlier parts, only :meth:`part_mask` says what is allowed
+    there, and :meth:`action_masks` allows all in later parts.
 
     Attributes:
         env: the environment.
@@ -117,6 +121,24 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         self._ended = terminated or truncated
         self._show()
         return observation, reward, terminated, truncated, info
+
+    def part_mask(self, prefix: Any, k: int) -> Any:
+        """Returns which choices of part ``k`` are allowed after the choices before it.
+
+        With it, ``policy(observation, env.action_masks(), part_mask=env.part_mask)`` acts.
+
+        Args:
+            prefix: the choices of the parts before part ``k``, of which each was allowed.
+            k: the part, counted from 0.
+
+        Returns:
+            The mask ``[choices]``; None if :meth:`action_masks` has the masks of all parts.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        self._require_reset("part_mask")
+        return self._driver.part_mask(np.asarray(prefix, np.int32).reshape(k))
 
     def render(self) -> Any:
         """Makes a frame of the current state.

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.envs._env import AbstractEnv, TimeStep
+from ppo_mask.envs._env import AbstractEnv, TimeStep, masks_parts_in_turn
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import Actions
+from ppo_mask.errors import ProtocolError
 from ppo_mask.jax_tools._programs import split_key
 
 # The number of environments to play in, and of states, each with an action, to test the laws on.
@@ -65,24 +66,31 @@ def check_env(
     _check_purity("reset", env.reset, keys[0])
     _check_purity("step", env.step, keys[0], state, jnp.zeros(actions.shape, jnp.int32))
     reset, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
-    play = _play(reset, step, keys[1], num_steps, actions)
+    sample = _sampler(env, actions)
+    play = _play(reset, step, sample, keys[1], num_steps)
     _check_masks(play, actions)
+    if masks_parts_in_turn(env):
+        _check_paths(play, actions)
     keys = keys[2:]
     starts, steps = jax.device_get((reset(keys), step(keys, *play.some())))
     _check_batching(alone, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
     _check_forbidden_actions(keys, play, step, actions)
     if type(env).step_and_reset is not AbstractEnv.step_and_reset:
-        _check_step_and_reset(env, step, keys, play, starts)
+        _check_step_and_reset(env, step, sample, keys, play, starts)
 
 
 @dataclass(frozen=True)
 class _Play:
-    """Random play as NumPy arrays [steps, envs, …]; ``state`` is the state before the action."""
+    """Random play as NumPy arrays [steps, envs, …].
+
+    ``state`` is the state before the action; ``allowed`` the masks along the path of its parts.
+    """
 
     state: Any
     before: TimeStep
     action: Any
+    allowed: Any
     after: TimeStep
 
     def some(self) -> tuple[Any, Any]:
@@ -99,20 +107,35 @@ def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
 def _play(
     reset: Callable[..., Any],
     step: Callable[..., Any],
+    sample: Callable[..., Any],
     key: Key[Array, ""],
     num_steps: int,
-    actions: Actions,
 ) -> _Play:
     reset_key, key = jax.random.split(key)
     state, before = reset(jax.random.split(reset_key, _NUM_ENVS))
     steps: list[Any] = []
     for step_key in jax.random.split(key, num_steps):
         action_keys, step_keys, reset_keys = split_key(step_key, 3, _NUM_ENVS)
-        action = _sample(action_keys, before.action_mask, actions)
+        action, allowed = sample(action_keys, state, before.action_mask)
         new_state, after = step(step_keys, state, action)
-        steps.append((state, before, action, after))
+        steps.append((state, before, action, allowed, after))
         state, before = _where_ended(after, reset(reset_keys), (new_state, after))
     return _Play(*jax.tree.map(lambda *x: np.stack(x), *jax.device_get(steps)))
+
+
+def _sampler(env: AbstractEnv[Any], actions: Actions) -> Callable[..., Any]:
+    """Returns a function of keys, states and masks that samples actions, and their paths' masks."""
+    if not masks_parts_in_turn(env):
+        return lambda keys, states, mask: (_sample(keys, mask, actions), mask)
+
+    def sample(key: Any, state: Any, mask: Any) -> Any:
+        keys = jax.random.split(key, len(actions.sizes))
+        return actions.choose_in_turn(
+            partial(env.part_mask, state),
+            lambda k, prefix, part: Actions.of(actions.sizes[k]).sample(keys[k], part),
+        )
+
+    return jax.jit(jax.vmap(sample))
 
 
 @partial(jax.jit, static_argnames="actions")
@@ -139,6 +162,18 @@ def _check_masks(play: _Play, actions: Actions) -> None:
     require(np.isfinite(play.after.reward).all(), "reward must be finite")
     require(_finite(play.before.observation), "observation must be finite (reset)")
     require(_finite(play.after.observation), "observation must be finite (step)")
+
+
+def _check_paths(play: _Play, actions: Actions) -> None:
+    allowed, mask = jnp.asarray(play.allowed), play.before.action_mask
+    if not actions.any_allowed(allowed).all():
+        path = np.asarray(actions.path_to_empty(allowed, jnp.asarray(play.action)))
+        raise ProtocolError(f"part_mask is all False{actions.describe_path(path)}")
+    first = actions.sizes[0]
+    law = "part_mask must give for part 0 what action_mask has for it"
+    require((mask[..., :first] == allowed[..., :first]).all(), law)
+    law = "action_mask must be all True for the parts after part 0, since part_mask has their masks"
+    require(mask[..., first:].all(), law)
 
 
 def _finite(tree: Any) -> bool:
@@ -189,6 +224,7 @@ def _check_batching(
 def _check_step_and_reset(
     env: AbstractEnv[Any],
     step: Callable[..., Any],
+    sample: Callable[..., Any],
     keys: Key[Array, " rows"],
     play: _Play,
     starts: tuple[Any, TimeStep],
@@ -207,7 +243,7 @@ def _check_step_and_reset(
         law = f"step_and_reset must give reset's {name} where the episode ended, else step's"
         require(_close(getattr(following, name), getattr(wanted, name)), law)
     # States may differ in unused parts, but the next step must give equal timesteps.
-    action = _sample(keys, wanted.action_mask, Actions.of(env.num_actions))
+    action, _ = sample(keys, state, wanted.action_mask)
     one, other = (step(keys, each, action)[1] for each in (following.state, state))
     law = "step_and_reset must give a state that plays on as reset's or step's"
     require(_close(one, other), law)
@@ -239,7 +275,7 @@ def _check_forbidden_actions(
     keys: Key[Array, " rows"], play: _Play, step: Callable[..., Any], actions: Actions
 ) -> None:
     """Plays a forbidden action in each of several states that do not allow all actions."""
-    mask = play.before.action_mask.reshape(-1, play.before.action_mask.shape[-1])
+    mask = play.allowed.reshape(-1, play.allowed.shape[-1])
     partly = np.flatnonzero(~mask.all(axis=-1))
     if len(partly) == 0:
         return

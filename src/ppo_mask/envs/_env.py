@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, cast, fi
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs.actions import Action
 from ppo_mask.errors import ProtocolError, user_line
@@ -182,6 +182,9 @@ class AbstractEnv(eqx.Module, Generic[State]):
     - ``step`` never resets. The result of a step after the end of an episode is unspecified.
     - An action outside the mask must not crash; the environment documents the action's effect.
 
+    Where the choice of one part of a MultiDiscrete action decides what a later part may be, the
+    environment overrides :meth:`part_mask`.
+
     An environment may also have a method ``draw(state, timestep)``, for the command ``watch``. The
     method gets what ``reset`` or ``step`` returned, and returns a
     :data:`ppo_mask.envs.drawing.Picture`, or None.
@@ -247,6 +250,27 @@ class AbstractEnv(eqx.Module, Generic[State]):
             The next state and its timestep.
         """
 
+    def part_mask(
+        self, state: State, prefix: Int[Array, " k"], k: int
+    ) -> Bool[Array, " choices"] | None:
+        """Returns which choices of a part are allowed after the choices of the parts before it.
+
+        By default None: the parts of a MultiDiscrete action know nothing of each other, and the
+        timestep's mask has all of their masks. Else the timestep's mask has that of part 0, and
+        True for all later parts. A network may read no more of the mask than that of part 0: it
+        learns from the masks along the path of the action that it chose. A wrapper must pass the
+        call on to the environment inside, as :class:`TimeLimit` does.
+
+        Args:
+            state: a state of an episode that has not ended.
+            prefix: the choices of parts 0 to ``k`` - 1, of which each was allowed.
+            k: the part, counted from 0; a Python number. For part 0, the mask is the timestep's.
+
+        Returns:
+            A mask of the part's own choices, which allows at least one.
+        """
+        del state, prefix, k
+
     def step_and_reset(
         self, step_key: Key[Array, ""], reset_key: Key[Array, ""], state: State, action: Action
     ) -> tuple[TimeStep, Next[State]]:
@@ -280,6 +304,29 @@ class AbstractEnv(eqx.Module, Generic[State]):
         following = Next(after, final.observation, final.action_mask)
         ended = final.terminated | final.truncated
         return final, rarely(ended, fresh, (arrays, reset_key), following)
+
+
+def masks_parts_in_turn(env: AbstractEnv[Any]) -> bool:
+    """Whether an environment, or the one that it wraps, has a :meth:`AbstractEnv.part_mask`.
+
+    Raises:
+        ProtocolError: a wrapper does not pass the call on.
+    """
+
+    def is_inside(node: Any) -> bool:
+        return isinstance(node, AbstractEnv) and node is not env
+
+    inside = [x for x in jax.tree.leaves(env, is_leaf=is_inside) if is_inside(x)]
+    below = any(map(masks_parts_in_turn, inside))
+    if not isinstance(env.num_actions, tuple):
+        return False  # Such as a wrapper that makes each combination of parts an action.
+    own = type(env).part_mask is not AbstractEnv.part_mask
+    if below and not own:
+        raise ProtocolError(
+            f"{type(env).__name__} holds an environment with a part_mask, and must have the method "
+            "part_mask(state, prefix, k) too, which calls that of the environment inside"
+        )
+    return own and (below or not inside)
 
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs._env import AbstractEnv, ArrayInfo, TimeStep, declared_info
+from ppo_mask.envs._env import AbstractEnv, ArrayInfo, TimeStep, declared_info, masks_parts_in_turn
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
@@ -68,6 +68,8 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
             raise ValueError("there must be at least one environment")
         if any(host_env_in(env) is not None for env in self.envs):
             raise ValueError("MultiTask cannot hold an environment that lives in Python")
+        if len({masks_parts_in_turn(env) for env in self.envs}) > 1:
+            raise ValueError("MultiTask needs a part_mask in all of its environments, or in none")
         if self.weights is not None and self.weights.shape != (len(self.envs),):
             raise ValueError(
                 f"weights must be one number for each of the {len(self.envs)} environments, got an "
@@ -113,6 +115,13 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         inner, timestep = self._run(task, lambda env, *args: env.step(*args), key, inner, action)
         return (task, inner), _add_task(timestep, task)
 
+    def part_mask(
+        self, state: tuple[Int[Array, ""], ArrayTree], prefix: Int[Array, " k"], k: int
+    ) -> Bool[Array, " choices"] | None:
+        """That of the episode's environment."""
+        task, inner = state
+        return self._run(task, lambda env, inner: env.part_mask(inner, prefix, k), inner)
+
     def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
         """Returns ``call(env, *args)`` for the task's environment."""
         arrays, statics = zip(*(eqx.partition(env, eqx.is_array) for env in self.envs), strict=True)
@@ -143,6 +152,10 @@ class _Member(NamedTuple):
         if isinstance(self.env.num_actions, int):
             action = jnp.minimum(action, self.env.num_actions - 1)
         return self._padded(*self.env.step(key, state, action))
+
+    def part_mask(self, state: ArrayTree, prefix: Array, k: int) -> Array | None:
+        state = state if _are_alike(self.states) else state[self.number]
+        return self.env.part_mask(state, prefix, k)
 
     def _padded(self, state: ArrayTree, timestep: TimeStep) -> tuple[ArrayTree, TimeStep]:
         state, observation, mask = strong_types(state), timestep.observation, timestep.action_mask

@@ -2,13 +2,14 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ppo_mask.envs._env import AbstractEnv, TimeStep, require_same_types
+from ppo_mask.envs._env import AbstractEnv, TimeStep, masks_parts_in_turn, require_same_types
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import ProtocolError, RunError, reason_of, short_tracebacks
 from ppo_mask.jax_tools import ArrayTree
@@ -27,13 +28,15 @@ def require_env(env: Any) -> None:
 
     Raises:
         RunError: ``env`` is not an environment.
-        ProtocolError: ``num_actions`` is neither a positive int nor a tuple of positive ints.
+        ProtocolError: ``num_actions`` is neither a positive int nor a tuple of positive ints; or a
+            wrapper does not pass ``part_mask`` on.
     """
     if isinstance(env, type) and issubclass(env, AbstractEnv):
         name = env.__name__
         raise RunError(f"env is the class {name}; pass an instance of it: {name}()")
     if isinstance(env, AbstractEnv):
         Actions.of(env.num_actions)
+        masks_parts_in_turn(env)
         return
     kinds = {kind.__module__.partition(".")[0] for kind in inspect.getmro(type(env))}
     hint = "; see docs/own_environment.md"
@@ -115,6 +118,12 @@ def shapes_of(env: Env) -> Shapes:
     wanted = f"bool[{actions.length}]"
     law = f"timestep.action_mask is {mask}, not {wanted}: num_actions is {env.num_actions}"
     require(mask == wanted, law)
+    for k, size in enumerate(actions.sizes if masks_parts_in_turn(env) else ()):
+        prefix = jax.ShapeDtypeStruct((k,), jnp.int32)
+        masks = jax.eval_shape(partial(env.part_mask, k=k), state, prefix)
+        shown = describe_shapes(masks).get("", "None")
+        law = f"part_mask is {shown} for part {k}, not bool[{size}]"
+        require(shown == f"bool[{size}]", law)
     return Shapes(state, second)
 
 

@@ -195,6 +195,25 @@ class VectorEnv(eqx.Module, Generic[State]):
         )
         return state, _vector_timestep(following, final, episode_return, episode_length)
 
+    def choose(
+        self, state: VectorState[State], distributions: Any, *numbers: Float[Array, "envs *parts"]
+    ) -> Any:
+        """Chooses an action in every environment, part by part if it has a ``part_mask``.
+
+        Args:
+            state: the state of all environments, or of those of one device.
+            distributions: a :class:`~ppo_mask.networks.AbstractMaskedDistribution` of each.
+            numbers: random numbers to sample by; without them, the likeliest choices are taken.
+
+        Returns:
+            What :meth:`~ppo_mask.networks.AbstractMaskedDistribution.choose` returns, batched.
+        """
+
+        def one(env: AbstractEnv[State], state: Any, distribution: Any, *number: Any) -> Any:
+            return distribution.choose(partial(env.part_mask, state), *number)
+
+        return self._map(one, state.env_state, distributions, *numbers)
+
     def _map(self, function: Callable[..., Any], *args: ArrayTree) -> Any:
         """Maps ``function(env, *args)`` over the copies, with each group's own environment."""
 

@@ -68,6 +68,12 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut)
         return (inner, steps + 1), timestep
 
+    def part_mask(
+        self, state: tuple[State, Int[Array, ""]], prefix: Int[Array, " k"], k: int
+    ) -> Bool[Array, " choices"] | None:
+        """That of the environment inside."""
+        return self.env.part_mask(state[0], prefix, k)
+
     def step_and_reset(
         self,
         step_key: Key[Array, ""],

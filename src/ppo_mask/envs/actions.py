@@ -25,6 +25,10 @@ NumActions: TypeAlias = int | tuple[int, ...]
 Action: TypeAlias = Int[Array, ""] | Int[Array, " parts"]
 """An action: an integer; if MultiDiscrete, an integer for each part."""
 
+PartMask: TypeAlias = Callable[[Any, int], Any]
+"""A function of the choices before part ``k``, in order, and of ``k``, which says which choices of
+that part are allowed; None if the timestep's mask says so. ``k`` is a Python number."""
+
 ActionLike: TypeAlias = IntScalarLike | Int[Array, " parts"] | Int[np.ndarray, " parts"]
 """An action as callers may pass it: an integer of any type, or an array of integers."""
 
@@ -145,6 +149,25 @@ class Actions:
         allowed = self.each_part(lambda part: part.any(axis=-1), mask)
         return allowed.all(axis=-1) if self.has_parts else allowed
 
+    def path_to_empty(
+        self, mask: Bool[Array, "*batch actions"], action: Int[Array, "*batch_and_parts"]
+    ) -> Int[Array, " parts"]:
+        """Finds the first part without an allowed choice in any row of a batch.
+
+        Returns:
+            The choices of the parts before it, then -1 for it and those after it.
+        """
+        some = self.each_part(lambda part: part.any(axis=-1), mask).reshape(-1, len(self.sizes))
+        row = some.all(axis=-1).argmin()
+        before = np.arange(len(self.sizes)) < some[row].argmin()
+        return jnp.where(before, action.reshape(some.shape)[row], -1)
+
+    def describe_path(self, path: Int[np.ndarray, " parts"]) -> str:
+        """Says which part :meth:`path_to_empty` has found; empty if actions have no parts."""
+        chosen = [x for x in path.tolist() if x >= 0]
+        after = f", after the choice of {', '.join(map(str, chosen))}" if chosen else ""
+        return f" in part {len(chosen)} of {self} (counted from 0){after}" * self.has_parts
+
     def max_entropy(self, mask: Bool[Array, "*batch actions"]) -> Float[Array, "*batch"]:
         """The largest possible entropy under a mask: log n where n actions are allowed."""
         entropy = jnp.log(self.count(mask).astype(jnp.float32))
@@ -155,6 +178,25 @@ class Actions:
         with number_settings():
             scores = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
         return self.each_part(lambda part: part.argmax(axis=-1).astype(jnp.int32), scores)
+
+    def choose_in_turn(
+        self, part_mask: PartMask, choose: Callable[[int, Array, Array], Array]
+    ) -> tuple[Int[Array, " parts"], Bool[Array, " actions"]]:
+        """Chooses part after part, where a part's mask depends on the choices before it.
+
+        Args:
+            part_mask: gives each part's mask.
+            choose: maps a part's number, the choices before it and its mask to a choice.
+
+        Returns:
+            The action, and the parts' masks along its path, concatenated.
+        """
+        prefix, masks = jnp.zeros(0, jnp.int32), list[Any]()
+        for k in range(len(self.sizes)):
+            masks.append(part_mask(prefix, k))
+            choice = jnp.asarray(choose(k, prefix, masks[-1]), jnp.int32)
+            prefix = jnp.concatenate([prefix, choice[None]])
+        return prefix, jnp.concatenate(masks)
 
     def uniform_numbers(self, key: Key[Array, ""]) -> Float[Array, "*parts"]:
         """Samples a number from 0 to below 1 for an action; if MultiDiscrete, for each part.

@@ -13,6 +13,7 @@ ActionValue        the advantage reaches the policy                             
 MatchObservation   the observation reaches the policy                           a = o, V = 1
 MaskedLocks        the mask reaches the policy, and is obeyed                   return ``length``
 MaskedDoors        the same for each part of a MultiDiscrete mask               return ``length``
+MaskedVaults       the same where a part's mask depends on the parts before     return ``length``
 RememberedCue      the hidden state lasts, gradients flow through time          plays o(0), return 1
 ================== ============================================================ ==================
 """
@@ -165,7 +166,7 @@ class _Keys(AbstractEnv[tuple[Array, Array, Array]]):
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[Array, Array, Array], TimeStep]:
         """Starts at the first lock."""
         _, observation, mask = state = self._lock(key, jnp.zeros((), jnp.int32))
-        return state, TimeStep(observation, mask, jnp.float32(0), False, False, {})
+        return state, TimeStep(observation, self._shown(mask), jnp.float32(0), False, False, {})
 
     def step(
         self, key: Key[Array, ""], state: tuple[Array, Array, Array], action: ActionLike
@@ -173,13 +174,19 @@ class _Keys(AbstractEnv[tuple[Array, Array, Array]]):
         """Tries a key; with several parts, one in each. A forbidden key ends the episode."""
         passed, observation, mask = state
         action = Actions.of(self.num_actions).convert(action)
-        starts, uppers = self._parts()
-        allowed = mask[starts + action].all()
+        _, uppers = self._parts()
+        allowed = self._allows(mask, action)
         right = ((action >= uppers) == (observation > 0)).all()
         over = ~allowed | (passed + 1 >= self.length)
         reward = jnp.float32(allowed & right)
         _, observation, mask = state = self._lock(key, passed + 1)
-        return state, TimeStep(observation, mask | over, reward, over, False, {})
+        return state, TimeStep(observation, self._shown(mask) | over, reward, over, False, {})
+
+    def _shown(self, mask: Bool[Array, " actions"]) -> Bool[Array, " actions"]:
+        return mask
+
+    def _allows(self, mask: Bool[Array, " actions"], action: Array) -> Bool[Array, ""]:
+        return mask[self._parts()[0] + action].all()
 
 
 @final
@@ -218,8 +225,29 @@ class MaskedLocks(_Keys):
         return passed, _sign(observation_key)[None], mask
 
 
+class _Doors(_Keys):
+    """Doors of several locks, each with its own number of keys and entry of the observation."""
+
+    num_actions: eqx.AbstractVar[tuple[int, ...]]
+
+    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
+        keys = np.array(self.num_actions, np.int32)
+        return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
+
+    def _lock(self, key: Key[Array, ""], passed: Int[Array, ""]) -> tuple[Array, Array, Array]:
+        low_key, high_key, observation_key = jax.random.split(key, 3)
+        starts, halves = self._parts()
+        rest = np.array(self.num_actions, np.int32) - halves
+        low = jax.random.randint(low_key, halves.shape, 0, halves, jnp.int32)
+        high = halves + jax.random.randint(high_key, rest.shape, 0, rest, jnp.int32)
+        allowed = jnp.concatenate([starts + low, starts + high])
+        mask = jnp.zeros(sum(self.num_actions), bool).at[allowed].set(True)
+        signs = jax.vmap(_sign)(jax.random.split(observation_key, len(halves)))
+        return passed, signs, mask
+
+
 @final
-class MaskedDoors(_Keys):
+class MaskedDoors(_Doors):
     """``length`` doors in a row; an action tries one key in each lock of a door.
 
     A lock works as in :class:`MaskedLocks`, with its own number of keys and its own entry of the
@@ -238,20 +266,46 @@ class MaskedDoors(_Keys):
         self.length = length
         self.num_actions = keys
 
-    def _parts(self) -> tuple[np.ndarray, np.ndarray]:
-        keys = np.array(self.num_actions, np.int32)
-        return np.cumsum(keys, dtype=np.int32) - keys, keys // 2
 
-    def _lock(self, key: Key[Array, ""], passed: Int[Array, ""]) -> tuple[Array, Array, Array]:
-        low_key, high_key, observation_key = jax.random.split(key, 3)
-        starts, halves = self._parts()
-        rest = np.array(self.num_actions, np.int32) - halves
-        low = jax.random.randint(low_key, halves.shape, 0, halves, jnp.int32)
-        high = halves + jax.random.randint(high_key, rest.shape, 0, rest, jnp.int32)
-        allowed = jnp.concatenate([starts + low, starts + high])
-        mask = jnp.zeros(sum(self.num_actions), bool).at[allowed].set(True)
-        signs = jax.vmap(_sign)(jax.random.split(observation_key, len(halves)))
-        return passed, signs, mask
+@final
+class MaskedVaults(_Doors):
+    """Doors whose locks turn each other: the key in a lock decides which keys fit in the next.
+
+    As :class:`MaskedDoors`, but the keys that each lock allows move on, within their half of the
+    keys, by the sum of the keys in the locks before it. Only ``part_mask`` shows them: a policy
+    that obeys it and the observation gets a return of ``length``. Without it, the mask of a later
+    lock can only allow each key that fits after some keys before, which is every key. Then no
+    policy gets more than 1/8 on average for the default keys: one of nine guesses is right.
+
+    Attributes:
+        length: number of doors.
+        num_actions: for each lock of a door, the number of keys, at least 2.
+    """
+
+    length: int = eqx.field(static=True)
+    num_actions: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, length: int = 4, keys: tuple[int, ...] = (4, 6, 6)):
+        self.length = length
+        self.num_actions = keys
+
+    def part_mask(
+        self, state: tuple[Array, Array, Array], prefix: Int[Array, " k"], k: int
+    ) -> Bool[Array, " choices"]:
+        """Moves the keys that a lock allows by the sum of the keys before."""
+        return self._turned(state[2], prefix, k)
+
+    def _shown(self, mask: Bool[Array, " actions"]) -> Bool[Array, " actions"]:
+        return mask | (np.arange(len(mask)) >= self.num_actions[0])
+
+    def _allows(self, mask: Bool[Array, " actions"], action: Array) -> Bool[Array, ""]:
+        fits = [self._turned(mask, action[:k], k)[action[k]] for k in range(len(action))]
+        return jnp.stack(fits).all()
+
+    def _turned(self, mask: Array, prefix: Array, k: int) -> Array:
+        start, size = Actions.of(self.num_actions).starts[k], self.num_actions[k]
+        halves = jnp.split(mask[start : start + size], [size // 2])
+        return jnp.concatenate([jnp.roll(half, prefix.sum()) for half in halves])
 
 
 @final

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs.actions import Action, Actions, NumActions
+from ppo_mask.envs.actions import Action, Actions, NumActions, PartMask
 from ppo_mask.errors import WrongPart
 from ppo_mask.jax_tools import IntScalarLike
 
@@ -69,6 +69,29 @@ class AbstractMaskedDistribution(eqx.Module):
         Args:
             other: a distribution with the same mask.
         """
+
+    def given(self, action: Any) -> "AbstractMaskedDistribution":
+        """Returns the distribution of each part given the action's earlier parts.
+
+        The distribution itself, unless the logits of a part depend on the choices before it. Then
+        ``given(action).entropy()`` is the entropy along the action's path: its mean over sampled
+        actions is the entropy, but its gradient is not, since it lacks the term of how the
+        parameters change which paths are taken.
+        """
+        del action
+        return self
+
+    def choose(
+        self, part_mask: PartMask | None = None, number: Array | None = None
+    ) -> tuple[Action, "AbstractMaskedDistribution"]:
+        """Chooses an action, and returns it with the distribution that it was chosen from.
+
+        Args:
+            part_mask: gives the masks of MultiDiscrete parts that depend on earlier parts.
+            number: as for :meth:`invert_cdf`; None for the most likely choice.
+        """
+        del part_mask
+        return self.mode() if number is None else self.invert_cdf(number), self
 
     @abstractmethod
     def mode(self) -> Action:
@@ -172,20 +195,28 @@ class MaskedCategorical(AbstractMaskedDistribution):
 
 @final
 class MaskedMultiCategorical(AbstractMaskedDistribution):
-    """A distribution over the allowed MultiDiscrete actions, with independent parts.
+    """A distribution over the allowed MultiDiscrete actions, part by part.
 
     Each part is a :class:`MaskedCategorical`, with the same guarantees. As in sb3-contrib for
     Gymnasium's MultiDiscrete, ``logits`` concatenates the parts' logits, and ``mask`` the parts'
     masks. An action has one number for each part.
 
+    Parts are independent, unless the mask of a part depends on the choices before it, or its logits
+    do, by ``links``. :meth:`choose` then chooses part after part and returns the action with a
+    distribution of independent parts, whose masks and logits are those along the action's path.
+    So a learner needs only that mask, and :meth:`given`, to compute what was computed in acting.
+
     Args:
         logits: log-probabilities of all parts' actions, up to a constant for each part.
         mask: True where an action is allowed.
         num_actions: number of actions of each part.
+        links: a vector for each logit, and a vector for each choice. The product of the two is
+            added to each logit of a later part than the choice. None for no such dependence.
 
     Attributes:
         mask: True where an action is allowed.
         num_actions: number of actions of each part.
+        links: as above.
 
     Raises:
         ValueError: a part has no actions, logits or mask have a wrong length, or a part allows no
@@ -205,6 +236,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
     mask: Bool[Array, " actions"]
     num_actions: tuple[int, ...] = eqx.field(static=True)
+    links: tuple[Float[Array, "actions size"], Float[Array, "actions size"]] | None
     _logits: Float[Array, " actions"]
 
     def __init__(
@@ -212,6 +244,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         logits: Float[Array, " logits"],
         mask: Bool[Array, " actions"],
         num_actions: tuple[int, ...],
+        links: tuple[Float[Array, "actions size"], Float[Array, "actions size"]] | None = None,
     ):
         _check_length(logits, mask)
         if not num_actions or min(num_actions) < 1:
@@ -230,6 +263,7 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
                 )
         self.mask = mask
         self.num_actions = num_actions
+        self.links = jax.tree.map(lambda x: x.astype(jnp.float32), links)
         self._logits = logits.astype(jnp.float32)
 
     @property
@@ -254,6 +288,8 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
             raise ValueError(
                 f"action has {action.size} parts; there are {Actions.of(self.num_actions)}"
             )
+        if self.links is not None:
+            return self.given(action).log_prob(action)
         total = self._each_part(lambda part, number: part.log_prob(number), action).sum()
         # The sum over several forbidden parts would be infinite.
         return jnp.maximum(total, jnp.finfo(jnp.float32).min)
@@ -270,12 +306,59 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
 
         return self._each_part(of_part, actions=other._logits).sum()
 
+    def given(self, action: Any) -> "MaskedMultiCategorical":
+        if self.links is None:
+            return self
+        return self._along(jnp.asarray(action, jnp.int32), self.mask)
+
+    def choose(
+        self, part_mask: PartMask | None = None, number: Array | None = None
+    ) -> tuple[Int[Array, " parts"], "MaskedMultiCategorical"]:
+        actions = Actions.of(self.num_actions)
+        ends = np.cumsum(self.num_actions)
+
+        def mask_of(prefix: Array, k: int) -> Array:
+            if k == 0 or part_mask is None:  # Part 0 is as the network has seen it.
+                return self.mask[actions.starts[k] : ends[k]]
+            return part_mask(prefix, k)
+
+        def choose_part(k: int, prefix: Array, mask: Array) -> Array:
+            part = MaskedCategorical(self._logits_of(k, prefix), mask)
+            return part.mode() if number is None else part.invert_cdf(number[k])
+
+        if part_mask is not None and part_mask(jnp.zeros(0, jnp.int32), 0) is None:
+            part_mask = None
+        if part_mask is None and self.links is None:
+            return self.mode() if number is None else self.invert_cdf(number), self
+        action, mask = actions.choose_in_turn(mask_of, choose_part)
+        return action, self._along(action, mask)
+
     def mode(self) -> Int[Array, " parts"]:
-        """Returns the most likely allowed action of each part, the first one in a tie."""
+        """Returns the most likely allowed choice of each part, given those before it."""
+        if self.links is not None:
+            return self.choose()[0]
         return self._each_part(lambda part: part.mode())
 
     def invert_cdf(self, number: Float[Array, " parts"]) -> Int[Array, " parts"]:
+        if self.links is not None:
+            return self.choose(number=number)[0]
         return self._each_part(lambda part, number: part.invert_cdf(number), number)
+
+    def _along(
+        self, action: Int[Array, " parts"], mask: Bool[Array, " actions"]
+    ) -> "MaskedMultiCategorical":
+        """Returns the distribution of each part given the choices before it, under its mask."""
+        logits = [self._logits_of(k, action[:k]) for k in range(len(action))]
+        return MaskedMultiCategorical(jnp.concatenate(logits), mask, self.num_actions)
+
+    def _logits_of(self, k: int, prefix: Int[Array, " k"]) -> Float[Array, " choices"]:
+        starts, end = Actions.of(self.num_actions).starts, sum(self.num_actions[: k + 1])
+        logits = self._logits[starts[k] : end]
+        if self.links is None or k == 0:
+            return logits
+        of_logits, of_choices = self.links
+        chosen = of_choices[np.array(starts[:k]) + prefix].sum(axis=0)
+        return logits + (of_logits[starts[k] : end] * chosen).sum(axis=-1)
 
     def _each_part(
         self, function: Callable[..., Array], *rows: Any, actions: Array | None = None
@@ -283,7 +366,15 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         """Calls ``function`` with each part's distribution and joins the results.
 
         Further arguments are the part's entry of ``rows``, and its actions' entries of ``actions``.
+
+        Raises:
+            ValueError: the parts depend on each other.
         """
+        if self.links is not None:
+            raise ValueError(
+                "the logits of a part depend on the choices before it: take the distribution's "
+                "given(action), whose parts are independent"
+            )
 
         def call(logits: Array, mask: Array, *elements: Any) -> Array:
             return function(MaskedCategorical(logits, mask), *elements)

@@ -9,7 +9,11 @@ from jaxtyping import Array, Bool, Float, Key
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks._actor_critic import AbstractActorCritic
-from ppo_mask.networks._distribution import AbstractMaskedDistribution, masked_distribution
+from ppo_mask.networks._distribution import (
+    AbstractMaskedDistribution,
+    MaskedMultiCategorical,
+    masked_distribution,
+)
 from ppo_mask.networks.layers import activate, affine, as_vector, check_sizes, linear
 
 
@@ -43,14 +47,18 @@ class MLPActorCritic(AbstractActorCritic):
             (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. This is not useful
             for observations of one or two numbers, since it hides their magnitude.
         policy_gain: factor on the last hidden layer before the policy's head.
+        part_embedding: for MultiDiscrete actions, the size of a vector of each choice, by which the
+            logits of later parts depend on that choice; 0 for no dependence.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation, most of the cost is in the first layer; sharing this layer halves its cost.
         trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.
+        earlier: the vectors of the choices; None without.
 
     Raises:
-        ValueError: a size is below 1, or ``shared_layers`` is not between 0 and ``num_layers``.
+        ValueError: a size is below 1, ``shared_layers`` is not between 0 and ``num_layers``, or
+            there is a ``part_embedding`` for actions without parts.
 
     Example:
         >>> import jax, jax.numpy as jnp, ppo_mask as pm
@@ -67,9 +75,11 @@ class MLPActorCritic(AbstractActorCritic):
     layer_norm: bool = eqx.field(static=True)
     policy_gain: float = eqx.field(static=True)
     shared_layers: int = eqx.field(static=True)
+    part_embedding: int = eqx.field(static=True)
     trunk: tuple[eqx.nn.Linear, ...]
     actor: tuple[eqx.nn.Linear, ...]
     critic: tuple[eqx.nn.Linear, ...]
+    earlier: Float[Array, "actions size"] | None
 
     def __init__(
         self,
@@ -80,6 +90,7 @@ class MLPActorCritic(AbstractActorCritic):
         layer_norm: bool = False,
         policy_gain: float = 1.0,
         shared_layers: int = 0,
+        part_embedding: int = 0,
         *,
         key: Key[Array, ""],
     ):
@@ -90,14 +101,21 @@ class MLPActorCritic(AbstractActorCritic):
         self.layer_norm = layer_norm
         self.policy_gain = policy_gain
         self.shared_layers = shared_layers
+        self.part_embedding = part_embedding
         check_sizes(self, "observation_size", "num_actions", "hidden_dim", "num_layers")
         actor_key, critic_key = jax.random.split(key)
         if not 0 <= shared_layers <= num_layers:
             raise ValueError(
                 f"shared_layers must be 0 to num_layers = {num_layers}, got {shared_layers}"
             )
+        length, self.earlier = Actions.of(num_actions).length, None
+        if part_embedding:
+            if not isinstance(num_actions, tuple):
+                raise ValueError("part_embedding is for MultiDiscrete actions, which have parts")
+            actor_key, key = jax.random.split(actor_key)
+            self.earlier = linear(part_embedding, length, 1.0, key).weight
         hidden = (observation_size, *[hidden_dim] * num_layers)
-        actor = _mlp((*hidden, Actions.of(num_actions).length), 0.01, actor_key)
+        actor = _mlp((*hidden, length * (1 + part_embedding)), 0.01, actor_key)
         critic = _mlp((*hidden, 1), 1.0, critic_key)
         self.trunk, self.actor = actor[:shared_layers], actor[shared_layers:]
         self.critic = critic[shared_layers:]
@@ -110,7 +128,12 @@ class MLPActorCritic(AbstractActorCritic):
             x = activate(layer, x, self.layer_norm)
         logits = self._apply(self.actor, x, self.policy_gain)
         value = self._apply(self.critic, x, 1.0)
-        return masked_distribution(logits, action_mask, self.num_actions), value[0]
+        if self.earlier is None or not isinstance(self.num_actions, tuple):
+            return masked_distribution(logits, action_mask, self.num_actions), value[0]
+        # Each logit comes with a vector, whose product with that of a choice is added to the logit.
+        rows = logits.reshape(-1, 1 + self.part_embedding)
+        links = rows[:, 1:], self.earlier
+        return MaskedMultiCategorical(rows[:, 0], action_mask, self.num_actions, links), value[0]
 
     def _apply(
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float

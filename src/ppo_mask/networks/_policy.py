@@ -10,11 +10,12 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Key
 
-from ppo_mask.envs.actions import Action, Actions
+from ppo_mask.envs.actions import Action, Actions, PartMask
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools import ArrayTree, compile_for
 from ppo_mask.jax_tools._trees import plain_dicts
 from ppo_mask.networks._actor_critic import AbstractActorCritic
+from ppo_mask.networks._distribution import AbstractMaskedDistribution
 from ppo_mask.networks._model import Model, is_recurrent
 from ppo_mask.networks._reader import IdentityReader
 
@@ -65,12 +66,16 @@ class Policy(eqx.Module):
 
     # Types are checked where an action is traced: in each call, that would take the most time.
     @no_type_check
-    def __call__(self, observation: TreeLike, action_mask: MaskLike) -> Action:
+    def __call__(
+        self, observation: TreeLike, action_mask: MaskLike, *, part_mask: PartMask | None = None
+    ) -> Action:
         """Chooses an action.
 
         Args:
             observation: the environment's observation.
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
+            part_mask: for an environment in which the mask of a part depends on the choices before
+                it, ``functools.partial(env.part_mask, state)``, or any function like it.
 
         Returns:
             The action's number; if MultiDiscrete, one for each part.
@@ -79,21 +84,29 @@ class Policy(eqx.Module):
             ValueError: no action is allowed (checked only outside of compiled code); or the policy
                 is recurrent, so that its action depends on a hidden state.
         """
-        return _act(self._choose, observation, action_mask, ())[0]
+        return _act(self._programs, observation, action_mask, (), part_mask=part_mask)[0]
 
     def __repr__(self) -> str:
         return repr(self.model).replace("Model(", "Policy(", 1)
 
     @no_type_check
-    def sample(self, observation: TreeLike, action_mask: MaskLike, key: Key[Array, ""]) -> Action:
+    def sample(
+        self,
+        observation: TreeLike,
+        action_mask: MaskLike,
+        key: Key[Array, ""],
+        *,
+        part_mask: PartMask | None = None,
+    ) -> Action:
         """Samples an action from the policy's probabilities; otherwise like calling the policy.
 
         Args:
             observation: the environment's observation.
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             key: the random key of the sample.
+            part_mask: as in a call.
         """
-        return _act(self._choose, observation, action_mask, (), key)[0]
+        return _act(self._programs, observation, action_mask, (), key, part_mask=part_mask)[0]
 
     def initial_hidden(self) -> ArrayTree:
         """Returns the hidden state for the first step of an episode; ``()`` if not recurrent."""
@@ -101,7 +114,12 @@ class Policy(eqx.Module):
 
     @no_type_check
     def act(
-        self, observation: TreeLike, action_mask: MaskLike, hidden: ArrayTree
+        self,
+        observation: TreeLike,
+        action_mask: MaskLike,
+        hidden: ArrayTree,
+        *,
+        part_mask: PartMask | None = None,
     ) -> tuple[Action, ArrayTree]:
         """Chooses an action, whether or not the network is recurrent.
 
@@ -109,6 +127,7 @@ class Policy(eqx.Module):
             observation: the environment's observation.
             action_mask: True or 1 where an action is allowed, False or 0 elsewhere.
             hidden: from :meth:`initial_hidden` or from the episode's previous step.
+            part_mask: as in a call.
 
         Returns:
             The action, and the hidden state for the episode's next step.
@@ -116,11 +135,11 @@ class Policy(eqx.Module):
         Raises:
             ValueError: no action is allowed (checked only outside of compiled code).
         """
-        return _act(self._choose, observation, action_mask, hidden)
+        return _act(self._programs, observation, action_mask, hidden, part_mask=part_mask)
 
     @cached_property
-    def _choose(self) -> Callable[..., Any]:
-        return compile_for(self.model, _choose)
+    def _programs(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        return compile_for(self.model, _choose), compile_for(self.model, _decide)
 
 
 def as_model(given: Any) -> Model:
@@ -143,13 +162,24 @@ def as_model(given: Any) -> Model:
 
 @no_type_check
 def _act(
-    choose: Callable[..., Any],
+    programs: tuple[Callable[..., Any], Callable[..., Any]],
     observation: TreeLike,
     action_mask: MaskLike,
     hidden: ArrayTree,
     *key: Key[Array, ""],
+    part_mask: PartMask | None = None,
 ) -> tuple[Action, ArrayTree]:
+    choose, decide = programs
     observation, mask = _as_observation(observation), _as_mask(action_mask)
+    if part_mask is not None:  # Any function, so only the network is compiled.
+        distribution, hidden = decide(observation, mask, hidden)
+        numbers = [Actions.of(distribution.choices).uniform_numbers(k) for k in key]
+
+        def mask_of(prefix: Any, k: int) -> Any:
+            given = part_mask(prefix, k)
+            return None if given is None else jax.numpy.asarray(_as_mask(given))
+
+        return distribution.choose(mask_of, *numbers)[0], hidden
     action, hidden, is_allowed = choose(observation, mask, hidden, *key)
     if not isinstance(is_allowed, Tracer) and not is_allowed:
         raise ValueError(
@@ -198,6 +228,18 @@ def _is_list_of_numbers(node: Any) -> bool:
     return isinstance(node, int | float)
 
 
+def _decide(
+    model: Model, observation: ArrayTree, action_mask: Bool[Array, " actions"], hidden: ArrayTree
+) -> tuple[AbstractMaskedDistribution, ArrayTree]:
+    if is_recurrent(model) and not jax.tree.leaves(hidden):
+        raise ValueError(
+            "this policy is recurrent: call act, which carries its hidden state, or sample from "
+            "what model.advance returns"
+        )
+    distribution, _, hidden = model.advance(observation, action_mask, hidden)
+    return distribution, hidden
+
+
 def _choose(
     model: Model,
     observation: ArrayTree,
@@ -205,11 +247,6 @@ def _choose(
     hidden: ArrayTree,
     *key: Any,  # A random key to sample by; none for the most likely action.
 ) -> tuple[Action, ArrayTree, Bool[Array, ""]]:
-    if is_recurrent(model) and not jax.tree.leaves(hidden):
-        raise ValueError(
-            "this policy is recurrent: call act, which carries its hidden state, or sample from "
-            "what model.advance returns"
-        )
-    distribution, _, hidden = model.advance(observation, action_mask, hidden)
+    distribution, hidden = _decide(model, observation, action_mask, hidden)
     action = distribution.sample(*key) if key else distribution.mode()
     return action, hidden, Actions.of(distribution.choices).any_allowed(action_mask)

@@ -26,6 +26,7 @@ def ppo_loss(model: Model, batch: Batch, settings: Any) -> tuple[Scalar, dict[st
     """
     old = batch.decision
     distribution, value = forward(model, old.observation, old.action_mask, batch.memory)
+    distribution = vmap_axes(lambda d, a: d.given(a), value.ndim)(distribution, old.action)
     log_prob = vmap_axes(lambda d, a: d.log_prob(a), value.ndim)(distribution, old.action)
     entropy = vmap_axes(lambda d: d.entropy(), value.ndim)(distribution).mean()
 

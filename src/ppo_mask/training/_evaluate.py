@@ -279,6 +279,7 @@ def _play(
 ) -> tuple[_Playing, Bool[Array, ""]]:
     """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any still runs."""
     num_envs, num_episodes = vector_env.num_envs, len(playing.episodes.truncated)
+    actions = Actions.of(vector_env.num_actions)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
         return (playing.episode < num_episodes).any() & playing.allowed & playing.finite
@@ -290,11 +291,11 @@ def _play(
             rollout.observation, rollout.action_mask, rollout.hidden
         )
         distribution.check_choices(vector_env.num_actions)
-        if greedy:
-            action = jax.vmap(lambda d: d.mode())(distribution)
-        else:
+        numbers: list[Any] = []
+        if not greedy:
             action_keys = jax.random.split(action_key, num_envs)
-            action = jax.vmap(lambda d, k: d.sample(k))(distribution, action_keys)
+            numbers.append(jax.vmap(actions.uniform_numbers)(action_keys))
+        action, distribution = vector_env.choose(rollout.vector_state, distribution, *numbers)
         log_prob = jax.vmap(lambda d, a: d.log_prob(a))(distribution, action)
         vector_state, timestep = vector_env.step(step_key, rollout.vector_state, action)
 
@@ -307,7 +308,7 @@ def _play(
             timestep.info,
             action,
         )
-        allowed = Actions.of(vector_env.num_actions).any_allowed(rollout.action_mask).all()
+        allowed = actions.any_allowed(distribution.mask).all()
         counted = playing.episode < num_episodes
         return _Playing(
             next_rollout_state(model, vector_state, timestep, hidden),

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Scalar
+from jaxtyping import Array, Bool, Int, Scalar
 
 from ppo_mask.acting import Transition
 from ppo_mask.envs.actions import Actions, NumActions
@@ -22,6 +22,8 @@ class Health(eqx.Module):
 
     Attributes:
         allowed: whether every mask allowed an action (if MultiDiscrete, one in every part).
+        path: where one did not, the choices of the parts before; see ``Actions.path_to_empty``.
+            All 1 if every mask allowed one, since what is well is true in all fields.
         observation: whether all observations were finite.
         reward: whether all rewards were finite.
         losses: whether each of the algorithm's metrics was finite, after one that always is.
@@ -29,6 +31,7 @@ class Health(eqx.Module):
     """
 
     allowed: Bool[Array, "*runs"]
+    path: Int[Array, "*runs parts"]
     observation: Bool[Array, "*runs"]
     reward: Bool[Array, "*runs"]
     losses: Bool[Array, "*runs metrics"]
@@ -41,10 +44,11 @@ class Health(eqx.Module):
         return functools.reduce(operator.and_, parts, self.losses.all(axis=-1))
 
 
-def all_healthy(state: TrainState) -> Health:
+def all_healthy(state: TrainState, num_actions: NumActions) -> Health:
     """Makes a :class:`Health` without problems, for the time before the first update."""
     true, losses = jnp.array(True), jnp.ones(1 + len(state.totals.layout.learned), bool)
-    return Health(true, true, true, losses, true)
+    path = jnp.ones(len(Actions.of(num_actions).sizes), jnp.int32)
+    return Health(true, path, true, true, losses, true)
 
 
 def examine(
@@ -55,13 +59,18 @@ def examine(
     parameters = all_finite(ravel_pytree(eqx.filter(state.model, eqx.is_inexact_array))[0])
     learned = (metrics[name].astype(jnp.float32) for name in state.totals.layout.learned)
     losses = jnp.isfinite(jnp.stack([jnp.float32(0), *learned]))
-    allowed = Actions.of(num_actions).any_allowed(transitions.decision.action_mask).all()
+    actions, decision = Actions.of(num_actions), transitions.decision
+    allowed = actions.any_allowed(decision.action_mask).all()
+    path = jnp.ones(len(actions.sizes), jnp.int32)
+    if actions.has_parts:
+        find = actions.path_to_empty
+        path = jax.lax.cond(allowed, lambda *_: path, find, decision.action_mask, decision.action)
     reward = all_finite(transitions.reward)
     true = jnp.array(True)
-    health = Health(allowed, true, reward, losses, parameters)
+    health = Health(allowed, path, true, reward, losses, parameters)
     # Most of a rollout is observations, so they are checked only if something else is wrong.
     # The last observations of truncated episodes are seen only in their values.
-    seen = transitions.decision.observation, state.rollout.observation, transitions.final_value
+    seen = decision.observation, state.rollout.observation, transitions.final_value
     observation = jax.lax.cond(health.good, lambda _: true, all_finite, seen)
     return eqx.tree_at(lambda h: h.observation, health, observation)
 
@@ -76,7 +85,8 @@ def describe_health(health: Health, state: TrainState, num_actions: NumActions) 
     """
     health = jax.device_get(health)
     if not np.all(health.allowed):
-        return f"{describe_empty_mask(num_actions)} (ppo_mask.envs.check_env finds out where)"
+        path = np.reshape(health.path, (health.allowed.size, -1))[health.allowed.argmin()]
+        return f"{describe_empty_mask(num_actions, path)} (ppo_mask.envs.check_env finds out where)"
     for name, good in (("an observation", health.observation), ("a reward", health.reward)):
         if not np.all(good):
             return f"the environment gave {name} that is not finite; look for where it divides"
@@ -102,10 +112,11 @@ def describe_not_finite(model: Model) -> str:
     return f"not finite: {what}"
 
 
-def describe_empty_mask(num_actions: NumActions) -> str:
-    """Returns the message for a mask that allowed no action."""
+def describe_empty_mask(num_actions: NumActions, path: np.ndarray | None = None) -> str:
+    """Returns the message for a mask that allowed no action, in the part that ``path`` leads to."""
     actions = Actions.of(num_actions)
     where, each = (f" in a part, of {actions}", " in each part") if actions.has_parts else ("", "")
+    where = where if path is None else actions.describe_path(path)
     return f"an action mask was all False{where}; the environment must always allow an action{each}"
 
 

@@ -291,7 +291,7 @@ class Trainer(eqx.Module):
 
         with for_platform(platform_of(self.mesh)):
             arrays, health = jax.lax.while_loop(
-                is_not_done, one_update, (arrays, all_healthy(state))
+                is_not_done, one_update, (arrays, all_healthy(state, self.env.num_actions))
             )
         return eqx.combine(arrays, static), health
 

@@ -55,8 +55,9 @@ def inspect_env(name: str, env: Any, infos: tuple[str, ...], mask: Mask) -> tupl
     prefix = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
     names = f"{prefix}observation_space", f"{prefix}action_space"
     space, actions = attempt(name, lambda: [getattr(env, name) for name in names])
-    if not isinstance(actions, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
-        kind = "Discrete or MultiDiscrete"
+    kinds = gymnasium.spaces
+    if not isinstance(actions, kinds.Discrete | kinds.MultiDiscrete | kinds.MultiBinary):
+        kind = "Discrete, MultiDiscrete or MultiBinary"
         raise ValueError(f"{name} has actions of {actions}; they must be {kind}")
     tree, count = tree_of(name, space), counts_of(actions)
     leaves = attempt(name, lambda: leaves_of(tree))
@@ -72,7 +73,7 @@ def inspect_env(name: str, env: Any, infos: tuple[str, ...], mask: Mask) -> tupl
         Actions.of(count).length,
         Actions.of(count).starts,
         actions.shape,
-        actions.start,
+        getattr(actions, "start", 0),
         leaves,
         source,
         infos,
@@ -98,6 +99,13 @@ def _find_source(name: str, env: Any, mask: Mask) -> tuple[str | None, str]:
     """Finds where the mask is (see ``Layout``); warns if there is none."""
     is_named = isinstance(mask, str)
     find = find_method_of if isinstance(env, gymnasium.vector.VectorEnv) else find_method
+    if (found := find(env, ("part_mask",))) is not None:
+        env.reset(seed=0)
+        if found[1]((), 0) is not None:
+            raise UnfitError(
+                "its part_mask says that parts of an action depend on each other, which only "
+                "environments in JAX may have: make each combination of the parts one action"
+            )
     if not is_named and (found := find(env, _METHODS)) is not None:
         return "method", found[0]
     observation, info = check_returned(env.reset(seed=0), "reset")

@@ -1,5 +1,6 @@
 """Converts observations of Gymnasium's spaces to trees of arrays."""
 
+import math
 from typing import Any
 
 import jax
@@ -19,7 +20,9 @@ _KEPT_AS = {"float16": "float32", "float64": "float32", "int64": "int32", "uint6
 
 
 def counts_of(space: Any) -> NumActions:
-    """Returns the number of values of a Discrete space, or of each part of a MultiDiscrete."""
+    """Returns the number of values of a Discrete space, or of each part of one with parts."""
+    if isinstance(space, spaces.MultiBinary):
+        return (2,) * math.prod(space.shape)
     if isinstance(space, spaces.MultiDiscrete):
         return tuple(int(n) for n in space.nvec.reshape(-1))
     return int(space.n)

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -79,17 +80,19 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
 def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> Iterator[Frame]:
     """Plays an episode; the scene of each frame is a picture, or text if that is asked for."""
     env, model, host = run.env, run.policy.model, host_env_in(run.env)
-    names, starts = Actions.of(env.num_actions).names, np.array(Actions.of(env.num_actions).starts)
+    actions = Actions.of(env.num_actions)
+    names, starts = actions.names, np.array(actions.starts)
 
     is_greedy = run.plays_greedily(options.sample)
 
     @eqx.filter_jit
-    def decide(timestep: Any, hidden: Any, key: Any) -> Any:
+    def decide(state: Any, timestep: Any, hidden: Any, key: Any) -> Any:
         distribution, value, hidden = model.advance(
             timestep.observation, timestep.action_mask, hidden
         )
-        action = distribution.mode() if is_greedy else distribution.sample(key)
-        return action, distribution.probs, value, hidden
+        numbers = [] if is_greedy else [actions.uniform_numbers(key)]
+        action, path = distribution.choose(partial(env.part_mask, state), *numbers)
+        return action, path.mask, path.probs, value, hidden
 
     def show(state: Any, timestep: Any) -> Picture:
         # Compiled code cannot raise an error from an environment in Python, so ask the host.
@@ -121,14 +124,14 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
             yield Frame(step, scene, (), action, rewards, return_, None, end)
             return
         key, action_key, step_key = jax.random.split(key, 3)
-        chosen, probabilities, value, hidden = decide(timestep, hidden, action_key)
+        chosen, mask, probabilities, value, hidden = decide(state, timestep, hidden, action_key)
         if not np.isfinite(probabilities).all():
             raise RunError(describe_not_finite(model))
         place = np.asarray(chosen) + starts
         numbers = place.tolist() if place.ndim == 0 else tuple(place.tolist())
         known = float(value) if np.isfinite(value) else None
         decision = Decision(numbers, tuple(probabilities.tolist()), known)
-        allowed = tuple(np.flatnonzero(timestep.action_mask).tolist())
+        allowed = tuple(np.flatnonzero(mask).tolist())
         shown = None if options.play else decision
         yield Frame(step, scene, allowed, action, rewards, return_, shown, end)
         if options.play:

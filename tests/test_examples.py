@@ -244,10 +244,10 @@ def test_battles_are_the_same_with_parts_and_with_combinations_of_them() -> None
     flat = orders.Flat(battle)
     for env in (battle, flat):
         pm.check_env(env, num_steps=12)
-    state, timestep = flat.reset(jax.random.key(0))
+    state, timestep = jax.jit(flat.reset)(jax.random.key(0))
     # Nobody is wounded: each unit strikes, and only archers choose whom.
     assert int(timestep.action_mask.sum()) == 4 * 12 + 8
     state = eqx.tree_at(lambda s: s.ours, state, state.ours.at[:2].set(jnp.array([0, 1])))
-    _, timestep = flat._flat(state, timestep)
+    _, timestep = jax.jit(flat._flat)(state, timestep)
     # Eleven are left, of whom four healers can heal the wounded one.
     assert int(timestep.action_mask.sum()) == 4 * 12 + 7 + 4

@@ -162,9 +162,12 @@ def test_training_names_the_part_that_allows_nothing_and_the_choices_before_it()
 def test_a_policy_acts_part_by_part_inside_and_outside_of_compiled_code():
     model = pm.network_for(VAULTS, "mlp", hidden_dim=8, part_embedding=2, key=jax.random.key(0))
     policy, key = pm.Policy(model), jax.random.key(3)
-    state, timestep = VAULTS.reset(jax.random.key(1))
+    state, timestep = jax.jit(VAULTS.reset)(jax.random.key(1))
     seen = timestep.observation, timestep.action_mask
-    part_mask = partial(VAULTS.part_mask, state)
+    masks = jax.jit(VAULTS.part_mask, static_argnums=2)
+
+    def part_mask(prefix, k):
+        return masks(state, prefix, k)
 
     def in_lists(prefix, k):  # As people write it, without JAX.
         return np.asarray(part_mask(prefix, k)).tolist()

@@ -193,7 +193,7 @@ def test_a_schedule_is_given_the_number_of_the_gradient_step():
 
 def test_clipping_is_by_global_norm_and_adams_eps_is_1e5():
     gradient = {"a": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
-    tx = pm.PPO(max_grad_norm=1e-5)._optimizer()
+    tx = pm.PPO(max_grad_norm=1e-5)._optimizer(gradient)
     update, _ = tx.update(gradient, tx.init(gradient))
     clipped = {"a": np.array([6e-6, 0.0]), "b": np.array([[8e-6]])}  # Shortened, not bent.
     for name, g in clipped.items():

@@ -85,8 +85,9 @@ def test_a_copy_joins_that_is_better_than_the_newest_and_the_weakest_leaves():
         memory = pool(
             self_play, joined=joined, games=[games] * 4, points=[games * x for x in points], elo=77
         )
-        return self_play.renew(memory, learner, jnp.int32(updates))
+        return renew(memory, learner, jnp.int32(updates))
 
+    renew = eqx.filter_jit(self_play.renew)
     assert numbers(after(10, [0.9, 0.5, 0.55, 0], [1, 5, 3])) == [0, 0, 0]  # Not good enough.
     assert numbers(after(11, [0.9, 0.7, 0.5, 0], [1, 5, 3])) == [0, 0, 0]  # Not due.
     joined = after(10, [0.8, 0.95, 0.9, 0], [1, 5, 3])
@@ -99,9 +100,9 @@ def test_a_copy_joins_that_is_better_than_the_newest_and_the_weakest_leaves():
     assert numbers(after(10, [0.9, 0.8, 0.1, 0], [2, 5, -1])) == [0, 0, 9]
     # Few games say little.
     memory = pool(self_play, games=[9] * 4, points=[9] * 4)
-    assert numbers(self_play.renew(memory, learner, jnp.int32(10))) == [0, 0, 0]
+    assert numbers(renew(memory, learner, jnp.int32(10))) == [0, 0, 0]
     # What training begins with is everywhere.
-    assert numbers(self_play.renew(memory, learner, jnp.int32(0))) == [9, 9, 9]
+    assert numbers(renew(memory, learner, jnp.int32(0))) == [9, 9, 9]
 
 
 def test_the_rating_is_the_most_likely_one():

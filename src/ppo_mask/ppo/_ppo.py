@@ -303,7 +303,8 @@ class PPO(AbstractAlgorithm):
         if self.normalize_observations:
             model = add_normalization(model, rollout.observation)
         with naming("the optimizer"):
-            opt_state = self._optimizer().init(trainable(model)[0])
+            weights, _ = trainable(model)
+            opt_state = self._optimizer(weights).init(weights)
         scaler = RewardScaler(self.num_envs) if self.normalize_rewards else None
         return model, PPOState(opt_state, scaler)
 
@@ -343,7 +344,7 @@ class PPO(AbstractAlgorithm):
 
         model, opt_state, metrics = take_gradient_steps(
             self._loss,
-            self._optimizer(),
+            self._optimizer(trainable(model)[0]),
             model,
             own.opt_state,
             batch,
@@ -400,19 +401,18 @@ class PPO(AbstractAlgorithm):
         batch, advantage = minibatch
         return self.loss(model, dataclasses.replace(batch, advantage=advantage), self)
 
-    def _optimizer(self) -> optax.GradientTransformation:
+    def _optimizer(self, weights: ArrayTree) -> optax.GradientTransformation:
         """Returns the optimizer; by default clipping and Adam, without the learning rate."""
         if isinstance(self.optimizer, optax.GradientTransformation):
             return self.optimizer
         if self.optimizer is not None:
             return self.optimizer(self)
-        # Of all weights as one vector: kernels of their own for each array take longer to compile,
-        # and in small networks to start.
-        return optax.flatten(
-            optax.chain(
-                optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_adam(eps=1e-5)
-            )
+        adam = optax.chain(
+            optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_adam(eps=1e-5)
         )
+        # Of all weights as one vector: kernels of their own for each array take longer to compile,
+        # and in small networks to start. Without any weights, there is no vector.
+        return optax.flatten(adam) if jax.tree.leaves(weights) else adam
 
     def _learning_rates(self, at: At) -> Float[Array, " gradient_steps"]:
         """Returns each gradient step's learning rate in this update."""

@@ -79,7 +79,7 @@ METRICS = {"mine/first": pm.Metric(lambda action, info: action == 0)}
 
 def test_an_optimizer_may_be_made_of_the_settings() -> None:
     by_rate = dataclasses.replace(CONFIG, optimizer=lambda ppo: optax.sgd(ppo.learning_rate))
-    updates, _ = by_rate._optimizer().update(jnp.ones(()), optax.sgd(0.1).init(jnp.zeros(())))
+    updates, _ = by_rate._optimizer(()).update(jnp.ones(()), optax.sgd(0.1).init(jnp.zeros(())))
     assert updates == -CONFIG.learning_rate
 
 

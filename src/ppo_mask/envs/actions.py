@@ -85,6 +85,10 @@ class Actions:
         """Where each part begins in the mask."""
         return tuple(itertools.accumulate(self.sizes[:-1], initial=0))
 
+    def slice_of(self, k: int) -> slice:
+        """Says where part ``k`` is in a mask."""
+        return slice(self.starts[k], self.starts[k] + self.sizes[k])
+
     @property
     def names(self) -> list[str]:
         """Each action's number; if MultiDiscrete, that of the part, and the number in it."""

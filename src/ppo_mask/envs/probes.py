@@ -228,7 +228,12 @@ class MaskedLocks(_Keys):
 class _Doors(_Keys):
     """Doors of several locks, each with its own number of keys and entry of the observation."""
 
-    num_actions: eqx.AbstractVar[tuple[int, ...]]
+    length: int = eqx.field(static=True)
+    num_actions: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, length: int = 4, keys: tuple[int, ...] = (4, 6, 6)):
+        self.length = length
+        self.num_actions = keys
 
     def _parts(self) -> tuple[np.ndarray, np.ndarray]:
         keys = np.array(self.num_actions, np.int32)
@@ -259,13 +264,6 @@ class MaskedDoors(_Doors):
         num_actions: for each lock of a door, the number of keys, at least 2.
     """
 
-    length: int = eqx.field(static=True)
-    num_actions: tuple[int, ...] = eqx.field(static=True)
-
-    def __init__(self, length: int = 4, keys: tuple[int, ...] = (4, 6, 6)):
-        self.length = length
-        self.num_actions = keys
-
 
 @final
 class MaskedVaults(_Doors):
@@ -282,13 +280,6 @@ class MaskedVaults(_Doors):
         num_actions: for each lock of a door, the number of keys, at least 2.
     """
 
-    length: int = eqx.field(static=True)
-    num_actions: tuple[int, ...] = eqx.field(static=True)
-
-    def __init__(self, length: int = 4, keys: tuple[int, ...] = (4, 6, 6)):
-        self.length = length
-        self.num_actions = keys
-
     def part_mask(
         self, state: tuple[Array, Array, Array], prefix: Int[Array, " k"], k: int
     ) -> Bool[Array, " choices"]:
@@ -303,8 +294,8 @@ class MaskedVaults(_Doors):
         return jnp.stack(fits).all()
 
     def _turned(self, mask: Array, prefix: Array, k: int) -> Array:
-        start, size = Actions.of(self.num_actions).starts[k], self.num_actions[k]
-        halves = jnp.split(mask[start : start + size], [size // 2])
+        of_lock = mask[Actions.of(self.num_actions).slice_of(k)]
+        halves = jnp.split(of_lock, [len(of_lock) // 2])
         return jnp.concatenate([jnp.roll(half, prefix.sum()) for half in halves])
 
 

@@ -315,11 +315,10 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         self, part_mask: PartMask | None = None, number: Array | None = None
     ) -> tuple[Int[Array, " parts"], "MaskedMultiCategorical"]:
         actions = Actions.of(self.num_actions)
-        ends = np.cumsum(self.num_actions)
 
         def mask_of(prefix: Array, k: int) -> Array:
             if k == 0 or part_mask is None:  # Part 0 is as the network has seen it.
-                return self.mask[actions.starts[k] : ends[k]]
+                return self.mask[actions.slice_of(k)]
             return part_mask(prefix, k)
 
         def choose_part(k: int, prefix: Array, mask: Array) -> Array:
@@ -352,13 +351,13 @@ class MaskedMultiCategorical(AbstractMaskedDistribution):
         return MaskedMultiCategorical(jnp.concatenate(logits), mask, self.num_actions)
 
     def _logits_of(self, k: int, prefix: Int[Array, " k"]) -> Float[Array, " choices"]:
-        starts, end = Actions.of(self.num_actions).starts, sum(self.num_actions[: k + 1])
-        logits = self._logits[starts[k] : end]
+        actions = Actions.of(self.num_actions)
+        logits = self._logits[actions.slice_of(k)]
         if self.links is None or k == 0:
             return logits
         of_logits, of_choices = self.links
-        chosen = of_choices[np.array(starts[:k]) + prefix].sum(axis=0)
-        return logits + (of_logits[starts[k] : end] * chosen).sum(axis=-1)
+        chosen = of_choices[np.array(actions.starts[:k]) + prefix].sum(axis=0)
+        return logits + (of_logits[actions.slice_of(k)] * chosen).sum(axis=-1)
 
     def _each_part(
         self, function: Callable[..., Array], *rows: Any, actions: Array | None = None

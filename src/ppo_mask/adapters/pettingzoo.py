@@ -29,6 +29,7 @@ from ppo_mask.games._opponents import (
     choose_reply,
     initial_hidden,
 )
+from ppo_mask.games._seat import outcome_of
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
 
@@ -200,7 +201,7 @@ class PettingZooEnv(AbstractEnv[HostMatch]):
         _, last, following, _ = jax.lax.while_loop(goes_on, move, (key, last, following, ended))
         match, is_over = following.state, last.terminated | last.truncated
         score = match.score + last.reward
-        info = {**last.info, "outcome": 0.5 + 0.5 * jnp.sign(score)}
+        info = {**last.info, "outcome": outcome_of(score)}
         last = dataclasses.replace(last, observation=self._show(last.observation), info=info)
         match = HostMatch(match.moves, jnp.where(is_over, 0, score), match.hidden)
         seen = self._show(following.observation)

@@ -43,6 +43,11 @@ class Match(eqx.Module):
     hidden: ArrayTree
 
 
+def outcome_of(score: Float[Array, ""]) -> Float[Array, ""]:
+    """Returns 1, ½ or 0 for a win, a draw or a loss, given the sum of a player's rewards."""
+    return 0.5 + 0.5 * jnp.sign(score)
+
+
 @final
 class Seat(AbstractEnv[Match]):
     """A game from the side of one of its players, the agent.
@@ -197,8 +202,7 @@ class Seat(AbstractEnv[Match]):
     def _timestep(self, match: Match, turn: Turn, reward: Float[Array, ""]) -> TimeStep:
         info = turn.info
         if self.game.num_players > 1:
-            outcome = 0.5 + 0.5 * jnp.sign(match.score)
-            info = {**info, "begins": match.begins, "outcome": outcome}
+            info = {**info, "begins": match.begins, "outcome": outcome_of(match.score)}
         terminated = turn.terminated_for(match.agent)
         return TimeStep(
             observation=strong_types(self.game.observe(match.game, match.agent)),

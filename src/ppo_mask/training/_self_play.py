@@ -176,7 +176,7 @@ class SelfPlay(AbstractCurriculum):
         self, memory: Pool, info: Mapping[str, Array], ended: Bool[Array, "steps envs"]
     ) -> Pool:
         """Counts the rollout's results, and rates the learner."""
-        if self.size == 1 and self.share == 0:
+        if not self._keeps_score:
             return memory
         if "outcome" not in info:
             raise RunError(
@@ -207,7 +207,7 @@ class SelfPlay(AbstractCurriculum):
 
     def metrics(self, memory: Pool) -> dict[str, Scalar]:
         """Returns the ratings, and the scores against each opponent."""
-        if self.size == 1 and self.share == 0:
+        if not self._keeps_score:
             return {}
         copies = [f"copy{i}" for i in range(self.num_copies)]
         names = [*copies, *(f"fixed{i}" for i in range(len(self.fixed)))]
@@ -216,6 +216,11 @@ class SelfPlay(AbstractCurriculum):
             return scores
         ratings = {f"self_play/elo_{x}": memory.elo_of[i] for i, x in enumerate(copies)}
         return {"self_play/elo": memory.elo, **ratings, **scores}
+
+    @property
+    def _keeps_score(self) -> bool:
+        """Whether results matter: not for one copy that is renewed by time alone."""
+        return self.size > 1 or self.share > 0
 
     @property
     def _anchor(self) -> int:

@@ -233,15 +233,10 @@ class Trainer(eqx.Module):
             raise TrainingError(line) from failure
 
         def log(state: TrainState, steps_per_second: float, partial: bool) -> TrainState:
-            parts, speed = (state.totals, state.memory), "train/steps_per_second"
-            one = not state.update.ndim
+            one, speed = not state.update.ndim, "train/steps_per_second"
+            parts = jax.device_get((state.totals, _remembered(self.curriculum, state)))
             each = [parts] if one else [select_seed(parts, n) for n in range(num_seeds)]
-            lines = [
-                summarize(jax.device_get(totals))
-                | _remembered(self.curriculum, memory)
-                | {speed: steps_per_second}
-                for totals, memory in each
-            ]
+            lines = [summarize(sums) | more | {speed: steps_per_second} for sums, more in each]
             values = mean_line(lines) | {speed: num_seeds * steps_per_second}
             run.log(values, partial, () if one else lines)
             if partial:
@@ -396,13 +391,17 @@ def _actor(algorithm: AbstractAlgorithm, state: TrainState, at: At) -> Model:
 
 
 @eqx.filter_jit
-def _metrics_of(curriculum: AbstractCurriculum, memory: ArrayTree) -> dict[str, Scalar]:
-    return curriculum.metrics(memory)
+def _metrics_of(
+    curriculum: AbstractCurriculum, memory: ArrayTree, several: bool
+) -> dict[str, Array]:
+    return (eqx.filter_vmap(curriculum.metrics) if several else curriculum.metrics)(memory)
 
 
-def _remembered(curriculum: AbstractCurriculum, memory: ArrayTree) -> dict[str, Any]:
-    """Returns what a curriculum logs; one without a memory compiles nothing."""
-    return _metrics_of(curriculum, memory) if jax.tree.leaves(memory) else {}
+def _remembered(curriculum: AbstractCurriculum, state: TrainState) -> dict[str, Array]:
+    """Returns what a curriculum logs, of each seed; one without a memory compiles nothing."""
+    if not jax.tree.leaves(state.memory):
+        return {}
+    return _metrics_of(curriculum, state.memory, state.update.ndim > 0)
 
 
 def _traced(algorithm: AbstractAlgorithm) -> AbstractAlgorithm:

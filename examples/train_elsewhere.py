@@ -53,10 +53,8 @@ class Elsewhere:
     )
 
 
-def find_opponent(name: str | None) -> Opponent | None:
+def find_opponent(name: str) -> Opponent:
     """Loads the opponent with this name."""
-    if name is None:
-        return None
     return random_opponent if name == "random" else load_policy(name).model
 
 
@@ -72,19 +70,20 @@ def make_env(settings: Elsewhere) -> AbstractEnv[Any]:
         return NavixEnv(settings.name)
     is_self = settings.opponent == "self"
     opponent = settings.eval_opponent if is_self else settings.opponent
-    return Seat(PgxGame(settings.name), find_opponent(opponent))
+    return Seat(PgxGame(settings.name), None if opponent is None else find_opponent(opponent))
 
 
 def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
     """Makes the self-play curriculum, if ``--opponent self`` asks for it."""
     if settings.library != "pgx" or settings.opponent != "self":
         return None
-    every, size = settings.renew_every, settings.pool
-    if size == 1:
-        return SelfPlay(lambda env: env.opponent, every)
+    self_play = SelfPlay(lambda env: env.opponent, settings.renew_every)
+    if settings.pool == 1:
+        return self_play
     anchor = find_opponent(settings.eval_opponent)
-    assert anchor is not None
-    return SelfPlay(lambda env: env.opponent, every, size, settings.join_above, (anchor,))
+    return dataclasses.replace(
+        self_play, size=settings.pool, share=settings.join_above, fixed=(anchor,)
+    )
 
 
 def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:

@@ -173,10 +173,6 @@ def test_a_network_for_another_game_is_refused():
 class Counts(pm.networks.AbstractRecurrentActorCritic):
     """Plays at random, and counts its own moves."""
 
-    @property
-    def hyperparameters(self):
-        return {}
-
     def initial_hidden(self):
         return jnp.zeros(())
 

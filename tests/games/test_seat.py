@@ -119,10 +119,6 @@ def test_an_absent_player_is_no_agent_and_a_dead_ones_episode_ends():
 class Remembers(pm.AbstractRecurrentActorCritic):
     """Adds 1 at first, then always 2."""
 
-    @property
-    def hyperparameters(self):
-        return {}
-
     def initial_hidden(self):
         return jnp.zeros(())
 

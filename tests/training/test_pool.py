@@ -24,10 +24,6 @@ class Says(pm.networks.AbstractActorCritic):
 
     number: jax.Array
 
-    @property
-    def hyperparameters(self) -> Any:
-        return {}
-
     def __call__(self, observation: Any, action_mask: Any) -> Any:
         logits = 1e4 * jax.nn.one_hot(self.number.astype(int), 4)
         return pm.MaskedCategorical(logits, action_mask), jnp.float32(0)

@@ -119,8 +119,7 @@ def draw(
         axes.spines[["top", "right"]].set_visible(False)
     place = "outside lower center"
     # Labels of the curves themselves would be hidden where they begin with an underscore.
-    labels = [run.encode(errors="replace").decode() for run in curves]  # A path may be no text.
-    figure.legend([*curves.values()], labels, loc=place, ncols=4, frameon=False)
+    figure.legend([*curves.values()], [*curves], loc=place, ncols=4, frameon=False)
     out = BytesIO()
     metadata = {"Date": None} if format == "svg" else None
     figure.savefig(out, format=format, dpi=110, metadata=metadata)

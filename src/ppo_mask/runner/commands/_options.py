@@ -176,7 +176,7 @@ def write(path: str, content: str | bytes, force: bool) -> None:
     """
     refuse_existing([path], force)
     if isinstance(content, str):
-        content = content.encode(errors="replace")  # It may name a folder whose name is no text.
+        content = content.encode()
     write_whole(Path(path), content)
     tell(f"wrote {path} ({len(content) / 1000:,.0f} kB)")
 

@@ -178,7 +178,12 @@ def load_all(positions: Sequence[Mapping[str, Any]], undo_depth: int = MIN_UNDO_
 
 _to_state = jax.jit(new_state, static_argnums=1)
 _to_states = jax.jit(jax.vmap(new_state, (0, None)), static_argnums=1)
-_blank = lru_cache(lambda: jax.device_get(blank_game()))
+
+
+@lru_cache
+def _blank() -> Game:
+    with jax.ensure_compile_time_eval():  # It is kept, also where a position is read in a trace.
+        return jax.device_get(blank_game())
 
 
 def _checked_depth(undo_depth: int) -> int:

@@ -29,7 +29,7 @@ def check_types(package: str, *, but: str | None = None) -> None:
         but: the name of a subpackage to leave unchecked, because checking its small Python
             functions would take longer than running them.
     """
-    finder: Any = install_import_hook(package, f"{__name__}.{when_called.__name__}").hook  # pyright: ignore
+    finder: Any = install_import_hook(package, f"{__name__}.when_called").hook  # pyright: ignore
     if but is not None:
         covers = finder.should_instrument
         finder.should_instrument = lambda name: (

@@ -45,6 +45,13 @@ def test_a_game_that_is_played_can_be_dumped_and_loaded():
     assert jax.tree.map(lambda x: x.dtype, again) == jax.tree.map(lambda x: x.dtype, state)
 
 
+def test_a_position_is_first_read_while_a_program_is_traced():
+    """What reading keeps for later is of NumPy then, too."""
+    positions._blank.cache_clear()
+    jax.eval_shape(lambda: positions.load(starts()[0]))
+    assert positions.dump(positions.load(starts()[0])) == plain(starts()[0])
+
+
 def test_several_positions_are_a_batch_of_their_states():
     for number in (0, 399):
         one = row(states(), number)

@@ -35,7 +35,8 @@ def starts() -> list[dict[str, Any]]:
 @cache
 def states() -> State:
     """The positions as states, of NumPy's arrays: rows of JAX's would each be an operation."""
-    return jax.device_get(positions.load_all(starts()))
+    with jax.ensure_compile_time_eval():
+        return jax.device_get(positions.load_all(starts()))
 
 
 @jax.jit
@@ -51,7 +52,8 @@ def see(state: State) -> Views:
 
 @cache
 def views() -> Views:
-    return jax.device_get(see(states()))
+    with jax.ensure_compile_time_eval():  # It is kept, also where it is first asked for in a trace.
+        return jax.device_get(see(states()))
 
 
 def new_games(env: HackMatrix = games.ENV) -> tuple[State, TimeStep]:

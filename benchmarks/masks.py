@@ -1,0 +1,231 @@
+"""What a mask is worth: the same training with the environment's mask, and with none.
+
+    pip install 'ppo-mask[jumanji,plot]'
+    python benchmarks/masks.py run all        # or names of tasks; writes results/masks.json
+    python benchmarks/masks.py plot           # draws docs/images/masks.png
+
+Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
+changes nothing and gives no reward. Nothing else differs. Episodes have a limit of steps in both,
+for a policy that may do nothing forever.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+import ppo_mask as pm
+from hackmatrix import HackMatrix
+from hackmatrix.networks import player_centered_mlp
+from ppo_mask.envs import TimeStep
+from ppo_mask.envs._env import declared_info
+from ppo_mask.networks import Model
+
+ROOT = Path(__file__).parents[1]
+KEPT, PICTURE = ROOT / "benchmarks/results/masks.json", ROOT / "docs/images/masks.png"
+SEEDS, POINTS = 3, 40
+
+
+class Unmasked(pm.AbstractEnv[Any]):
+    """Allows everything; what the environment forbids does nothing."""
+
+    env: pm.AbstractEnv[Any]
+    num_actions: Any
+
+    def __init__(self, env: pm.AbstractEnv[Any]):
+        self.env, self.num_actions = env, env.num_actions
+
+    @property
+    def observation_info(self) -> Any:
+        """That of the environment."""
+        return declared_info(self.env)
+
+    def reset(self, key: Any) -> tuple[Any, TimeStep]:
+        """Keeps what the environment shows, mask and all."""
+        state, timestep = self.env.reset(key)
+        return (state, timestep), self.show(timestep)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, TimeStep]:
+        """Plays the action if it is allowed."""
+        inner, seen = state
+        sizes = np.atleast_1d(self.num_actions)
+        places = jnp.asarray(np.cumsum(sizes) - sizes) + jnp.atleast_1d(action)
+        allowed = seen.action_mask[places].all()
+        off = jnp.bool_(False)
+        idle = TimeStep(seen.observation, seen.action_mask, jnp.float32(0), off, off, seen.info)
+        following = self.env.step(key, inner, action)
+        state, timestep = jax.tree.map(
+            lambda new, old: jnp.where(allowed, new, old), following, (inner, idle)
+        )
+        return (state, timestep), self.show(timestep)
+
+    def show(self, timestep: TimeStep) -> TimeStep:
+        """The same without its mask."""
+        names = ("observation", "reward", "terminated", "truncated", "info")
+        shown = {name: getattr(timestep, name) for name in names}
+        return TimeStep(action_mask=jnp.ones_like(timestep.action_mask), **shown)
+
+
+class Passages(pm.AbstractEnv[Any]):
+    """Eight rooms, each with four of ``num_actions`` doors; one leads on, three out of the game.
+
+    The agent sees its room, which tells the doors: the mask says nothing that cannot be learned.
+    """
+
+    num_actions: int
+
+    def doors(self, room: Array) -> Array:
+        """The doors of a room; the first one leads on."""
+        return (room * 4 + jnp.arange(4)) * 7 % self.num_actions
+
+    def reset(self, key: Any) -> tuple[Any, TimeStep]:
+        """Begins in the first room."""
+        off = jnp.bool_(False)
+        return jnp.int32(0), self.show(jnp.int32(0), jnp.float32(0), off)
+
+    def step(self, key: Any, state: Any, action: Any) -> tuple[Any, TimeStep]:
+        """Opens a door."""
+        leads_on = action == self.doors(state)[0]
+        return state + 1, self.show(state + 1, jnp.float32(leads_on), ~leads_on | (state == 7))
+
+    def show(self, room: Array, reward: Array, over: Array) -> TimeStep:
+        """The room as eight numbers."""
+        mask = jnp.zeros(self.num_actions, bool).at[self.doors(room)].set(True)
+        return TimeStep(jax.nn.one_hot(room, 8), mask | over, reward, over, jnp.bool_(False), {})
+
+
+class Comparison(NamedTuple):
+    """A task: its environment, the limit of steps, PPO's settings, steps, and a network."""
+
+    title: str
+    make: Callable[[], pm.AbstractEnv[Any]]
+    limit: int
+    ppo: pm.PPO
+    steps: int
+    network: Callable[[Any, Any], Model]
+
+
+def mlp(env: Any, key: Any) -> Model:
+    """The network of all tasks but the game."""
+    return pm.network_for(env, "mlp", hidden_dim=128, key=key)
+
+
+def game(env: Any, key: Any) -> Model:
+    """The game's network for two minutes on a laptop."""
+    return player_centered_mlp(hidden_dim=64, num_layers=2, shared_layers=1, key=key)
+
+
+def jumanji(name: str) -> Callable[[], pm.AbstractEnv[Any]]:
+    """An environment of jumanji."""
+
+    def make() -> pm.AbstractEnv[Any]:
+        from ppo_mask.adapters.jumanji import JumanjiEnv
+
+        return JumanjiEnv(name)
+
+    return make
+
+
+_DOORS = pm.PPO(num_envs=32, num_steps=64, learning_rate=1e-3, ent_coef=0.003)
+_BOARD = pm.PPO(num_envs=64, num_steps=64, gamma=0.95)
+_SHOP = pm.PPO(
+    num_envs=64, num_steps=64, gamma=1.0, normalize_rewards=True, normalize_observations=True
+)
+_GAME = pm.PPO(learning_rate=2e-3, update_epochs=2, ent_coef=0.01, normalize_rewards=True)
+TASKS = {
+    f"doors_{2**n}": Comparison(
+        f"{2**n:,} doors", lambda n=n: Passages(2**n), 64, _DOORS, 200_000, mlp
+    )
+    for n in (4, 8, 11, 14)
+} | {
+    "minesweeper": Comparison(
+        "Minesweeper", jumanji("Minesweeper-v0"), 200, _BOARD, 1_000_000, mlp
+    ),
+    "jobshop": Comparison("job shop", jumanji("JobShop-v0"), 1_000, _SHOP, 300_000, mlp),
+    "hackmatrix": Comparison(
+        "HackMatrix", lambda: HackMatrix(compact=True), 2_000, _GAME, 2_000_000, game
+    ),
+}
+
+
+def train(task: Comparison, masked: bool, seed: int) -> dict[str, list[float]]:
+    """Trains once; returns the curve of returns in training."""
+    inner = task.make()
+    env = pm.TimeLimit(inner if masked else Unmasked(inner), task.limit)
+    network_key, key = jax.random.split(jax.random.key(seed))
+    model = task.network(inner, network_key)
+    trainer, history = pm.Trainer(env, task.ppo), pm.History()
+    every = max(1, task.steps // task.ppo.batch_size // POINTS)
+    trainer.train(trainer.init(model, key), task.steps, callbacks=[history], log_interval=every)
+    name = "train/mean_episode_return"
+    lines = [line for line in history.records if name in line.values]
+    return {
+        "steps": [line.env_steps for line in lines],
+        "returns": [round(line.values[name], 4) for line in lines],
+    }
+
+
+def run(names: list[str]) -> None:
+    """Trains with all seeds, and keeps the curves; what is kept already is trained anew."""
+    for name in names:
+        curves: dict[str, Any] = {}
+        for masked in (True, False):
+            kind = "mask" if masked else "none"
+            for seed in range(SEEDS):
+                began = time.perf_counter()
+                curves.setdefault(kind, []).append(train(TASKS[name], masked, seed))
+                last = curves[kind][-1]["returns"][-1]
+                print(name, kind, seed, last, f"{time.perf_counter() - began:.0f} s", flush=True)
+        kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+        KEPT.write_text(json.dumps({**kept, name: curves}) + "\n", encoding="utf-8")
+
+
+def plot() -> None:
+    """Draws the mean of the seeds, and a band from the lowest to the highest."""
+    from matplotlib.figure import Figure
+
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    names = [name for name in TASKS if name in kept]
+    rows = -(-len(names) // 4)
+    figure = Figure(figsize=(13, 2.9 * rows), layout="constrained")
+    grid = figure.subplots(rows, 4, squeeze=False).flatten()
+    for axes in grid[len(names) :]:
+        axes.set_visible(False)
+    for name, axes in zip(names, grid, strict=False):
+        for kind, label in (("mask", "with its mask"), ("none", "without")):
+            each = kept[name][kind]
+            steps = each[0]["steps"]
+            curves = np.stack([np.interp(steps, x["steps"], x["returns"]) for x in each])
+            axes.plot(steps, curves.mean(0), label=label)
+            axes.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2, lw=0)
+        axes.set_title(TASKS[name].title, fontsize=10)
+        axes.set_xlabel("environment steps", fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    grid[0].legend(frameon=False, fontsize=8)
+    figure.savefig(PICTURE, dpi=100)
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description="What a mask is worth.")
+    parser.add_argument("what", choices=("run", "plot"))
+    parser.add_argument("names", nargs="*", choices=(*TASKS, "all"), default="all")
+    options = parser.parse_args()
+    if options.what == "plot":
+        plot()
+    else:
+        names = [options.names] if isinstance(options.names, str) else options.names
+        run(list(TASKS) if "all" in names else names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -217,20 +217,6 @@ def test_an_environment_draws_its_states(kind, runs, capsys, tmp_path, monkeypat
         assert not Path("b.html").exists()
 
 
-def test_runs_are_compared(runs, capsys, monkeypatch):
-    words = ["ppo-mask", "compare", str(runs / "a-seed0"), str(runs / "b")]
-    monkeypatch.setattr(sys, "argv", words)
-    assert commands.of_any_run() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["a-seed0", "b"]
-    assert lines[1].split() == ["steps", "2,016", "192"]
-    assert [line.split() for line in lines if line.startswith(("learning_rate", "length"))] == [
-        ["length", "6", "5"],
-        ["learning_rate", "0.003", "0.0001"],
-    ]
-    assert not any(line.startswith("num_envs") for line in lines)
-
-
 @only_linux
 def test_a_run_is_followed_until_its_end(runs, tmp_path, capsys, monkeypatch):
     folder = shutil.copytree(runs / "a-seed0", tmp_path / "a")

@@ -128,13 +128,13 @@ REFUSED = {
     f"inspect run --checkpoint-dir {LONG}": "File name too long",
     **{
         f"{command} {LONG}": "File name too long"
-        for command in ("--resume", "--initial-policy", "evaluate", "inspect", "compare", "plot")
+        for command in ("--resume", "--initial-policy", "evaluate", "inspect", "plot")
     },
     # Other commands.
     "evaluat": "argument COMMAND: invalid choice: 'evaluat' (choose from ",
     **{
         f"{command} nowhere": "there is no run or checkpoint nowhere"
-        for command in ("evaluate", "plot", "compare")
+        for command in ("evaluate", "plot")
     },
     "plot": "no run with a checkpoint in {dir}/empty/checkpoints",
     "inspect": "no run with a checkpoint in {dir}/empty/checkpoints",

@@ -78,7 +78,7 @@ def main(
     """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
     The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``,
-    ``inspect``, ``compare`` or ``monitor``. An error that the user can correct is one line on
+    ``inspect`` or ``monitor``. An error that the user can correct is one line on
     standard error.
 
     Args:

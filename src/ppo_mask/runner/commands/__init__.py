@@ -1,6 +1,6 @@
 """Commands other than training.
 
-``ppo-mask plot | inspect | compare | monitor RUN`` works with runs of any program. A program made
+``ppo-mask plot | inspect | monitor RUN`` works with runs of any program. A program made
 with :func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need the program's
 task. In Python, :func:`load_run` loads a run.
 """
@@ -14,7 +14,6 @@ from ppo_mask.runner._reader import CommandParser
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 
-from ._compare import add_compare
 from ._evaluate import add_evaluate
 from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
@@ -41,7 +40,6 @@ __all__ = [
     "CommandParser",
     "TrainedRun",
     "add_command",
-    "add_compare",
     "add_evaluate",
     "add_files",
     "add_folder",
@@ -89,12 +87,11 @@ def of_a_program(
     return parser
 
 
-NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare", "monitor")
+NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "monitor")
 """The names of a program's commands, other than ``train``."""
 
 
 def _add_general(commands: Any, columns: Mapping[str, str]) -> None:
     add_plot(commands)
     add_inspect(commands)
-    add_compare(commands)
     add_monitor(commands, columns)

@@ -20,14 +20,12 @@ import corridor
 import ppo_mask as pm
 from counting import DEFAULTS, TASK
 from hackmatrix import cli
-from linux import only_linux
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.games import Seat
 from ppo_mask.runner import commands, load_run, main
-from ppo_mask.runner.commands import _monitor
-from ppo_mask.runner.commands._curves import draw, mean_of, read_log, sparkline
+from ppo_mask.runner.commands._curves import draw, mean_of, read_log
 from ppo_mask.runner.commands._options import to_json
 from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
 from reveal import Reveal
@@ -215,52 +213,6 @@ def test_an_environment_draws_its_states(kind, runs, capsys, tmp_path, monkeypat
     else:
         assert "a GIF needs pictures of pixels" in capsys.readouterr().err
         assert not Path("b.html").exists()
-
-
-@only_linux
-def test_a_run_is_followed_until_its_end(runs, tmp_path, capsys, monkeypatch):
-    folder = shutil.copytree(runs / "a-seed0", tmp_path / "a")
-    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (folder / "metrics.jsonl").unlink()
-    assert call("monitor", folder, "--once") == 0
-    assert capsys.readouterr().out == f"{folder} has no log line yet\n"
-
-    waits: list[int] = []
-
-    def train_on(seconds: int) -> None:
-        waits.append(seconds)
-        (folder / "metrics.jsonl").write_text("".join(lines[: 20 + 43 * (len(waits) - 1)]))
-
-    monkeypatch.setattr(_monitor.time, "sleep", train_on)
-    assert call("monitor", "a", "--checkpoint-dir", tmp_path, "--interval", "3") == 0
-    assert waits == [3, 3]
-    first, second, last = capsys.readouterr().out.split(f"{folder}")[1:]
-    assert "no log line yet" in first
-    rows = second.splitlines()[1:12]
-    assert rows[0].split()[:5] == ["update", "steps", "steps/s", "left", "return"]
-    assert [row.split()[0] for row in rows[1:]] == [str(n) for n in range(11, 21)]
-    assert re.search(r"^return +\S+ +[▁▂▃▄▅▆▇█]{20} +\S+$", second, re.MULTILINE)
-    assert re.search(r"^return +\S+ +[▁▂▃▄▅▆▇█]{60} +\S+$", last, re.MULTILINE)
-    assert last.splitlines()[11].split()[:2] == ["63", "2,016"]
-    assert last.splitlines()[11].split()[3] == "0:00:00"
-
-
-def test_a_curve_in_a_line_goes_from_the_lowest_to_the_highest():
-    assert sparkline([float(n) for n in range(8)]) == "▁▂▃▄▅▆▇█"
-    assert sparkline([3.0, 3.0]) == "▁▁"
-    assert sparkline([*[0.0] * 300, *[1.0] * 300]) == "▁" * 30 + "█" * 30
-
-
-def test_a_programs_own_columns_are_followed_too(runs, capsys):
-    task = dataclasses.replace(
-        TASK,
-        metrics={"stats/one": pm.Metric(lambda action, info: action == 1)},
-        console_columns={"one": "stats/one", "pace": "train/mean_reward"},
-    )
-    assert main(task, DEFAULTS, ["monitor", str(runs / "b"), "--once"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.splitlines()[1].split()[-2:] == ["one", "pace"]
-    assert re.search(r"^pace +\S+ +[▁▂▃▄▅▆▇█]+ ", shown, re.MULTILINE)
 
 
 def test_a_run_leaves_what_the_console_showed(tmp_path, capsys):

@@ -115,10 +115,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     more = ["--resume=~/runs/run", "--total-timesteps", "960"]
     assert main(TASK, DEFAULTS, more) == 0
     assert RunDir(tmp_path / "runs" / "run").steps()[-1] == 60
-    commands = (
-        "inspect ~/runs/run",
-        "inspect run --checkpoint-dir=~/runs",
-    )
+    commands = ("inspect ~/runs/run", "inspect run --checkpoint-dir=~/runs")
     for command in commands:
         assert main(TASK, DEFAULTS, command.split()) == 0
     assert not (tmp_path / "~").exists()

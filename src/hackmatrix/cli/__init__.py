@@ -1,4 +1,4 @@
-"""The command line: train, watch, play, evaluate, inspect, export, plot and monitor."""
+"""The command line: train, watch, play, evaluate, inspect, export and plot."""
 
 import argparse
 import sys
@@ -11,7 +11,6 @@ from ppo_mask.runner.commands import (
     CommandParser,
     add_evaluate,
     add_inspect,
-    add_monitor,
     add_plot,
     run_commands,
 )
@@ -33,7 +32,6 @@ def parser() -> argparse.ArgumentParser:
     add_inspect(commands)
     export.add_to(commands)
     add_plot(commands, _TITLES)
-    add_monitor(commands, TASK.console_columns)
     return whole
 
 

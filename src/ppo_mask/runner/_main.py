@@ -77,8 +77,8 @@ def main(
 ) -> int:
     """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
-    The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``,
-    ``inspect`` or ``monitor``. An error that the user can correct is one line on
+    The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``
+    or ``inspect``. An error that the user can correct is one line on
     standard error.
 
     Args:

@@ -22,7 +22,6 @@ PLOTTED = {
 """The titles of the metrics to draw by default, by the metrics' names in the log."""
 
 _COLUMNS = 3
-_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 Log = dict[str, tuple[list[int], list[float]]]
 """Steps and values of each metric."""
@@ -124,10 +123,3 @@ def draw(
     metadata = {"Date": None} if format == "svg" else None
     figure.savefig(out, format=format, dpi=110, metadata=metadata)
     return out.getvalue()
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Draws a curve in one line of text, of at most 60 characters."""
-    means = np.array([x.mean() for x in np.array_split(values, min(len(values), 60))])
-    heights = (means - means.min()) / (np.ptp(means) or 1) * (len(_HEIGHTS) - 1)
-    return "".join(_HEIGHTS[round(height)] for height in heights)

@@ -38,9 +38,7 @@ REFUSED = {
 } | {
     "--run-name a/b": "--run-name must be a plain folder name, got 'a/b'",
     "--run-suffix a/b": "--run-suffix must be a plain folder name, got 'a/b'",
-    "--resume {dir}/taken --run-suffix b": "--resume, --resume-run and --run-suffix, for a",
-    "--resume-run ab --checkpoint-dir s3://a/b": "--resume-run is for one process, and for",
-    "--resume-run ab --num-seeds 2": "--num-seeds does not go with --resume-run, which is about",
+    "--resume {dir}/taken --run-suffix b": "--resume does not go with --run-suffix, which is",
     "--run-name ..": "--run-name must be a plain folder name, got '..'",
     **{
         f"--run-name={name}": f"--run-name cannot be '{name}', which means something else"

@@ -25,9 +25,8 @@ from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.games import Seat
 from ppo_mask.runner import commands, load_run, main
-from ppo_mask.runner.commands._curves import draw, mean_of, read_log
 from ppo_mask.runner.commands._options import to_json
-from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
+from ppo_mask.runner.commands._plot import draw, read_log, read_logs, together
 from reveal import Reveal
 
 
@@ -227,14 +226,14 @@ def test_a_run_leaves_what_the_console_showed(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["train/kl", "train/lk"], "a, b did not log train/lk; did you mean train/kl?"),
+        (["train/kl", "train/lk"], "a, b did not log train/lk"),
         (["train/kl", "eval/x"], "b did not log eval/x"),
     ],
 )
 def test_what_is_missing_in_a_plot_is_named(names, said, capsys):
     pytest.importorskip("matplotlib")
-    a, b = {"train/kl": ([1], [2.0]), "eval/x": ([1], [2.0])}, {"train/kl": ([1], [2.0])}
-    draw({"a": a, "b": b}, "svg", names, {"eval/x": "x"})
+    curve = [1], np.array([[2.0]])
+    draw({"a": {"train/kl": curve, "eval/x": curve}, "b": {"train/kl": curve}}, "svg", names)
     assert capsys.readouterr().err == f"warning: {said}\n"
 
 
@@ -247,42 +246,25 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     assert all(f"<!-- {name} -->" in picture for name in ("a (2 seeds)", "b"))
     assert "a-seed0" not in picture
     assert 'PolyCollection_1"' in picture  # The band.
-    folders = {path.name: RunDir(path) for path in paths}
-    logs = {label: read_log(folder.metrics) for label, folder in folders.items()}
-    means, bands = means_of_seeds(folders, logs)
-    assert list(means) == list(bands) == ["a (2 seeds)", "b"]
 
 
-def test_runs_whose_config_has_odd_names_are_grouped(tmp_path):
-    folders = {f"a-seed{n}": RunDir(tmp_path / f"a-seed{n}") for n in range(2)}
-    for seed, folder in enumerate(folders.values()):
-        folder.path.mkdir()
-        folder.config.write_text(f"{{1: 2, b: 2026-11-29, run: {{seed: {seed}}}}}")
-    logs = {label: {"x": ([1], [2.0])} for label in folders}
-    assert list(means_of_seeds(folders, logs)[0]) == ["a (2 seeds)"]
+def test_runs_of_one_name_are_labeled_by_their_paths(runs, tmp_path):
+    other = shutil.copytree(runs / "b", tmp_path / "b")
+    folders = [RunDir(path) for path in (runs / "a-seed0", runs / "b", other)]
+    assert list(read_logs(folders, mean=False)) == ["a-seed0", str(runs / "b"), str(other)]
 
 
 def test_damaged_lines_of_a_log_are_left_out(tmp_path):
     damaged = b'\xff\n12\n{"x": 3}\n\0\0\n{"step": "a", "x": 1}\n{"step": 9, "x": null}\n{"st'
     (tmp_path / "log").write_bytes(b'{"step": 1, "x": 2}\n' + damaged)
-    assert read_log(tmp_path / "log") == {"x": ([1], [2.0])}
+    assert read_log(tmp_path / "log") == {"x": ([1], [[2.0]])}
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("", {}), ("- a: 1", {}), ("{a: 1, ppo: {b: 2}, run: }", {"a": 1, "b": 2, "run": None})],
-)
-def test_settings_are_read_from_any_config(text, found, tmp_path):
-    (tmp_path / "config.yaml").write_text(text)
-    assert settings_of(RunDir(tmp_path)) == found
-
-
-def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():
-    one = {"x": ([10, 20, 30], [1.0, 2.0, 3.0]), "alone": ([10], [0.0])}
-    other = {"x": ([5, 25], [0.0, 4.0])}
-    means, band = mean_of([one, other])
-    assert means == {"x": ([10, 20], [1.0, 2.5])}
-    assert band == {"x": ([1.0, 2.0], [1.0, 3.0])}
+def test_seeds_are_compared_at_the_first_ones_steps_as_far_as_all_go():
+    one = {"x": ([10, 20, 30], np.array([[1.0, 2.0, 3.0]])), "alone": ([10], np.zeros((1, 1)))}
+    other = {"x": ([5, 25], np.array([[0.0, 4.0]]))}
+    ((name, (steps, values)),) = together([one, other]).items()
+    assert (name, steps, values.tolist()) == ("x", [10, 20], [[1.0, 2.0], [1.0, 3.0]])
 
 
 def test_a_run_is_loaded_with_its_environment_and_settings(runs):

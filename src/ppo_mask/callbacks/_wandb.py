@@ -121,7 +121,7 @@ class WandB(Callback):
             run.finish()
             warn(f"run {known} on W&B has later steps: the whole history goes to a new W&B run")
         new = secrets.token_hex(4)
-        write_whole(file, (json.dumps({"id": new, **self._options}) + "\n").encode())
+        write_whole(file, (json.dumps({"id": new}) + "\n").encode())
         return self._init(new)
 
     def _init(self, run_id: str) -> Any:

@@ -102,8 +102,8 @@ def main(
         return commands.run_commands(parser, words, enable_compilation_cache)
     if with_commands:
         words = words[1:] if words[:1] == ["train"] else words
-        others = ", ".join(commands.NAMES)
-        description += f"\n\nOther commands: {others}; COMMAND --help shows their options."
+        others = "Other commands: evaluate, watch, plot, inspect"
+        description += f"\n\n{others}; COMMAND --help shows their options."
     plan = None
     with outliving_the_screen():
         try:

@@ -7,7 +7,6 @@ task. In Python, :func:`load_run` loads a run.
 
 import argparse
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from ppo_mask.runner._reader import CommandParser
@@ -86,7 +85,3 @@ def of_a_program(
     add_plot(commands)
     add_inspect(commands)
     return parser
-
-
-NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect")
-"""The names of a program's commands, other than ``train``."""

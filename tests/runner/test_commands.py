@@ -300,6 +300,15 @@ def test_help_names_the_commands(capsys):
         assert "Other commands: evaluate, watch, plot" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [[], ["evaluate"], ["watch"], ["plot"], ["inspect"]])
+def test_the_game_has_help_for_its_commands(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*words, "--help"])
+    assert end.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("95% intervals" in shown) == (words in ([], ["evaluate"]))
+
+
 def test_every_program_prints_the_version(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ppo-mask", "--version"])
     programs = {

@@ -75,7 +75,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Adds a command; ``needs_device`` says whether the command needs JAX's devices."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=f"{help[0].upper()}{help[1:]}."
+        name, help=help.replace("%", "%%"), description=f"{help[0].upper()}{help[1:]}."
     )
     parser.set_defaults(call=run, needs_device=needs_device)
     return parser

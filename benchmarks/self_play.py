@@ -21,12 +21,12 @@ import ppo_mask as pm
 from ppo_mask.adapters.pgx import PgxGame
 from ppo_mask.checkpoints import save_policy
 from ppo_mask.games import AbstractGame, Seat, random_opponent
-from ppo_mask.games.poker import Leduc
 from ppo_mask.networks import Model, UniformActorCritic
 from ppo_mask.training import Callback, Estimate, Progress, Run, SelfPlay, TrainState, play_each
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from othello import Othello  # pyright: ignore[reportMissingImports] - of the examples
+from poker import Leduc  # pyright: ignore[reportMissingImports] - of the examples
 
 GAMES = {"connect_four": lambda: PgxGame("connect_four"), "othello": Othello, "leduc": Leduc}
 GAMES_OF_EVALUATION, GAMES_OF_PAIR, CHECKPOINTS = 2_048, 4_096, 5

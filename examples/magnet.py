@@ -16,8 +16,8 @@ import optax
 from jaxtyping import Array, Float
 
 import ppo_mask as pm
+from poker import Kuhn, Leduc
 from ppo_mask.games import Seat, random_opponent
-from ppo_mask.games.poker import Kuhn, Leduc
 from ppo_mask.networks import forward, trainable, vmap_axes
 from ppo_mask.ppo import ppo_loss
 from ppo_mask.runner import NetworkSettings, RunConfig, RunSettings, Task, main, setting

@@ -17,12 +17,6 @@ from ppo_mask.errors import RunError
 from source import ROOT, load
 
 
-@pytest.fixture(autouse=True)
-def find_what_examples_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for a program that Python starts in the folder of the examples."""
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-
-
 @pytest.mark.optimized
 def test_search_prunes_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Callable[[], list[str]]

@@ -107,8 +107,6 @@ def test_a_run_that_went_on_elsewhere_is_fetched(
     tmp_path: Path, machine: Path, uninterrupted: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert begin(5) == 0
-    (machine / "run" / "wandb").mkdir()
-    (machine / "run" / "wandb" / "log").write_text("kept")
     with monkeypatch.context() as patch:
         other = use_machine(patch, tmp_path / "two")
         assert go_on(9) == 0
@@ -117,7 +115,6 @@ def test_a_run_that_went_on_elsewhere_is_fetched(
     assert_same_run(RunDir(machine / "run"), uninterrupted)
     assert_in_step(RunDir(machine / "run"))
     assert [path.name for path in machine.iterdir()] == ["run"]
-    assert (machine / "run" / "wandb" / "log").read_text() == "kept"
 
 
 def test_a_process_that_was_overtaken_overwrites_nothing_and_what_it_did_is_kept(

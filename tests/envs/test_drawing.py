@@ -1,5 +1,6 @@
-"""Episodes as pages, and what wrappers draw."""
+"""Episodes as pages and GIFs, and what wrappers draw."""
 
+import io
 import json
 import re
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import ppo_mask as pm
 from ppo_mask.envs import Actions, drawing
@@ -37,6 +39,13 @@ def test_a_page_lists_the_likeliest_of_many_actions():
     # Nothing about what is not shown.
     assert (first["allowed"], first["num_allowed"]) == ([7, 311], 3)
     assert data["names"] == {"7": "0:7", "311": "1:211"}
+
+
+def test_a_film_has_a_picture_for_each_frame():
+    pixels = [np.full((4, 6, 3), 100 * n, np.uint8) for n in range(3)]
+    frames = [Frame(n, x, (), None, {}, 0.0, None, "") for n, x in enumerate(pixels)]
+    moving = Image.open(io.BytesIO(drawing.film(frames, fps=4.0)))
+    assert (moving.size, moving.n_frames) == ((420, 280), 3)
 
 
 def test_text_keeps_what_a_terminal_would_color():

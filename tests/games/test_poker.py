@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from poker import Kuhn, Leduc
 from ppo_mask.games import check_game
-from ppo_mask.games.poker import Kuhn, Leduc
 
 KEY = jax.random.key(0)
 

@@ -20,16 +20,13 @@ import corridor
 import ppo_mask as pm
 from counting import DEFAULTS, TASK
 from hackmatrix import cli
-from linux import only_linux
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.envs import drawing
 from ppo_mask.errors import RunError
 from ppo_mask.games import Seat
 from ppo_mask.runner import commands, load_run, main
-from ppo_mask.runner.commands import _monitor
-from ppo_mask.runner.commands._curves import draw, mean_of, read_log, sparkline
 from ppo_mask.runner.commands._options import to_json
-from ppo_mask.runner.commands._plot import means_of_seeds, settings_of
+from ppo_mask.runner.commands._plot import draw, read_log, read_logs, together
 from reveal import Reveal
 
 
@@ -211,70 +208,10 @@ def test_an_environment_draws_its_states(kind, runs, capsys, tmp_path, monkeypat
     assert wanted.replace("<", "\\u003c") in Path("a.html").read_text()
     assert call(*words, "--html=b.html", "--gif=a.gif") == (0 if kind == "pixels" else 2)
     if kind == "pixels":
-        assert Image.open("a.gif").n_frames == 2
+        assert Image.open("a.gif").size == (420, 280)
     else:
         assert "a GIF needs pictures of pixels" in capsys.readouterr().err
         assert not Path("b.html").exists()
-
-
-def test_runs_are_compared(runs, capsys, monkeypatch):
-    words = ["ppo-mask", "compare", str(runs / "a-seed0"), str(runs / "b")]
-    monkeypatch.setattr(sys, "argv", words)
-    assert commands.of_any_run() == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["a-seed0", "b"]
-    assert lines[1].split() == ["steps", "2,016", "192"]
-    assert [line.split() for line in lines if line.startswith(("learning_rate", "length"))] == [
-        ["length", "6", "5"],
-        ["learning_rate", "0.003", "0.0001"],
-    ]
-    assert not any(line.startswith("num_envs") for line in lines)
-
-
-@only_linux
-def test_a_run_is_followed_until_its_end(runs, tmp_path, capsys, monkeypatch):
-    folder = shutil.copytree(runs / "a-seed0", tmp_path / "a")
-    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (folder / "metrics.jsonl").unlink()
-    assert call("monitor", folder, "--once") == 0
-    assert capsys.readouterr().out == f"{folder} has no log line yet\n"
-
-    waits: list[int] = []
-
-    def train_on(seconds: int) -> None:
-        waits.append(seconds)
-        (folder / "metrics.jsonl").write_text("".join(lines[: 20 + 43 * (len(waits) - 1)]))
-
-    monkeypatch.setattr(_monitor.time, "sleep", train_on)
-    assert call("monitor", "a", "--checkpoint-dir", tmp_path, "--interval", "3") == 0
-    assert waits == [3, 3]
-    first, second, last = capsys.readouterr().out.split(f"{folder}")[1:]
-    assert "no log line yet" in first
-    rows = second.splitlines()[1:12]
-    assert rows[0].split()[:5] == ["update", "steps", "steps/s", "left", "return"]
-    assert [row.split()[0] for row in rows[1:]] == [str(n) for n in range(11, 21)]
-    assert re.search(r"^return +\S+ +[▁▂▃▄▅▆▇█]{20} +\S+$", second, re.MULTILINE)
-    assert re.search(r"^return +\S+ +[▁▂▃▄▅▆▇█]{60} +\S+$", last, re.MULTILINE)
-    assert last.splitlines()[11].split()[:2] == ["63", "2,016"]
-    assert last.splitlines()[11].split()[3] == "0:00:00"
-
-
-def test_a_curve_in_a_line_goes_from_the_lowest_to_the_highest():
-    assert sparkline([float(n) for n in range(8)]) == "▁▂▃▄▅▆▇█"
-    assert sparkline([3.0, 3.0]) == "▁▁"
-    assert sparkline([*[0.0] * 300, *[1.0] * 300]) == "▁" * 30 + "█" * 30
-
-
-def test_a_programs_own_columns_are_followed_too(runs, capsys):
-    task = dataclasses.replace(
-        TASK,
-        metrics={"stats/one": pm.Metric(lambda action, info: action == 1)},
-        console_columns={"one": "stats/one", "pace": "train/mean_reward"},
-    )
-    assert main(task, DEFAULTS, ["monitor", str(runs / "b"), "--once"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.splitlines()[1].split()[-2:] == ["one", "pace"]
-    assert re.search(r"^pace +\S+ +[▁▂▃▄▅▆▇█]+ ", shown, re.MULTILINE)
 
 
 def test_a_run_leaves_what_the_console_showed(tmp_path, capsys):
@@ -289,14 +226,14 @@ def test_a_run_leaves_what_the_console_showed(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["train/kl", "train/lk"], "a, b did not log train/lk; did you mean train/kl?"),
+        (["train/kl", "train/lk"], "a, b did not log train/lk"),
         (["train/kl", "eval/x"], "b did not log eval/x"),
     ],
 )
 def test_what_is_missing_in_a_plot_is_named(names, said, capsys):
     pytest.importorskip("matplotlib")
-    a, b = {"train/kl": ([1], [2.0]), "eval/x": ([1], [2.0])}, {"train/kl": ([1], [2.0])}
-    draw({"a": a, "b": b}, "svg", names, {"eval/x": "x"})
+    curve = [1], np.array([[2.0]])
+    draw({"a": {"train/kl": curve, "eval/x": curve}, "b": {"train/kl": curve}}, "svg", names)
     assert capsys.readouterr().err == f"warning: {said}\n"
 
 
@@ -309,42 +246,25 @@ def test_seeds_are_drawn_as_a_mean_and_a_band(runs, tmp_path):
     assert all(f"<!-- {name} -->" in picture for name in ("a (2 seeds)", "b"))
     assert "a-seed0" not in picture
     assert 'PolyCollection_1"' in picture  # The band.
-    folders = {path.name: RunDir(path) for path in paths}
-    logs = {label: read_log(folder.metrics) for label, folder in folders.items()}
-    means, bands = means_of_seeds(folders, logs)
-    assert list(means) == list(bands) == ["a (2 seeds)", "b"]
 
 
-def test_runs_whose_config_has_odd_names_are_grouped(tmp_path):
-    folders = {f"a-seed{n}": RunDir(tmp_path / f"a-seed{n}") for n in range(2)}
-    for seed, folder in enumerate(folders.values()):
-        folder.path.mkdir()
-        folder.config.write_text(f"{{1: 2, b: 2026-11-29, run: {{seed: {seed}}}}}")
-    logs = {label: {"x": ([1], [2.0])} for label in folders}
-    assert list(means_of_seeds(folders, logs)[0]) == ["a (2 seeds)"]
+def test_runs_of_one_name_are_labeled_by_their_paths(runs, tmp_path):
+    other = shutil.copytree(runs / "b", tmp_path / "b")
+    folders = [RunDir(path) for path in (runs / "a-seed0", runs / "b", other)]
+    assert list(read_logs(folders, mean=False)) == ["a-seed0", str(runs / "b"), str(other)]
 
 
 def test_damaged_lines_of_a_log_are_left_out(tmp_path):
     damaged = b'\xff\n12\n{"x": 3}\n\0\0\n{"step": "a", "x": 1}\n{"step": 9, "x": null}\n{"st'
     (tmp_path / "log").write_bytes(b'{"step": 1, "x": 2}\n' + damaged)
-    assert read_log(tmp_path / "log") == {"x": ([1], [2.0])}
+    assert read_log(tmp_path / "log") == {"x": ([1], [[2.0]])}
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("", {}), ("- a: 1", {}), ("{a: 1, ppo: {b: 2}, run: }", {"a": 1, "b": 2, "run": None})],
-)
-def test_settings_are_read_from_any_config(text, found, tmp_path):
-    (tmp_path / "config.yaml").write_text(text)
-    assert settings_of(RunDir(tmp_path)) == found
-
-
-def test_a_mean_is_taken_at_the_first_runs_steps_as_far_as_all_go():
-    one = {"x": ([10, 20, 30], [1.0, 2.0, 3.0]), "alone": ([10], [0.0])}
-    other = {"x": ([5, 25], [0.0, 4.0])}
-    means, band = mean_of([one, other])
-    assert means == {"x": ([10, 20], [1.0, 2.5])}
-    assert band == {"x": ([1.0, 2.0], [1.0, 3.0])}
+def test_seeds_are_compared_at_the_first_ones_steps_as_far_as_all_go():
+    one = {"x": ([10, 20, 30], np.array([[1.0, 2.0, 3.0]])), "alone": ([10], np.zeros((1, 1)))}
+    other = {"x": ([5, 25], np.array([[0.0, 4.0]]))}
+    ((name, (steps, values)),) = together([one, other]).items()
+    assert (name, steps, values.tolist()) == ("x", [10, 20], [[1.0, 2.0], [1.0, 3.0]])
 
 
 def test_a_run_is_loaded_with_its_environment_and_settings(runs):
@@ -378,6 +298,15 @@ def test_help_names_the_commands(capsys):
         with pytest.raises(SystemExit):
             call(*words)
         assert "Other commands: evaluate, watch, plot" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [[], ["evaluate"], ["watch"], ["plot"], ["inspect"]])
+def test_the_game_has_help_for_its_commands(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([*words, "--help"])
+    assert end.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("95% intervals" in shown) == (words in ([], ["evaluate"]))
 
 
 def test_every_program_prints_the_version(capsys, monkeypatch):

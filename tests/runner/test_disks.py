@@ -195,7 +195,7 @@ def test_a_command_onto_a_full_disk_is_one_line(
     assert train(tmp_path, 1, *OFTEN) == 0
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", full)
-        assert main(TASK, DEFAULTS, ["compare", str(tmp_path / "run")]) == 2
+        assert main(TASK, DEFAULTS, ["inspect", str(tmp_path / "run")]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "error: No space left on device"
 

@@ -146,7 +146,6 @@ def test_a_description_that_json_cannot_hold_is_refused() -> None:
         ),
         (lambda: Saver(FakeDir(), {}, every_updates=-1), "every_updates must be at least 1"),
         (lambda: Saver(FakeDir(), {}, every_minutes=0), "every_minutes must be more than 0"),
-        (lambda: RunDir("nowhere", keep=0), "keep must be at least 1, got 0"),
         (lambda: Profiler(Path("nowhere"), 0), "update must be at least 1, got 0"),
         (lambda: PPO().total_updates(-5), "total_timesteps must be at least 0, got -5"),
     ],

@@ -68,7 +68,7 @@ def test_commands_print_in_any_encoding(tmp_path: Path, monkeypatch: pytest.Monk
     run = tmp_path / "ü"
     assert main(TASK, DEFAULTS, flags(tmp_path, 1, "--run-name", run.name)) == 0
     for program, words, encoding in (
-        (partial(main, TASK, DEFAULTS), ["compare", str(run)], "ascii"),
+        (partial(main, TASK, DEFAULTS), ["inspect", str(run)], "ascii"),
         (hackmatrix, ["train", "--help"], "cp1252"),
     ):
         printed = io.BytesIO()
@@ -115,12 +115,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     more = ["--resume=~/runs/run", "--total-timesteps", "960"]
     assert main(TASK, DEFAULTS, more) == 0
     assert RunDir(tmp_path / "runs" / "run").steps()[-1] == 60
-    commands = (
-        "compare ~/runs/run",
-        "inspect ~/runs/run",
-        "inspect run --checkpoint-dir=~/runs",
-        "compare run --checkpoint-dir=~/runs",
-    )
+    commands = ("inspect ~/runs/run", "inspect run --checkpoint-dir=~/runs")
     for command in commands:
         assert main(TASK, DEFAULTS, command.split()) == 0
     assert not (tmp_path / "~").exists()

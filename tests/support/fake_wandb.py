@@ -81,14 +81,6 @@ class Api:
     def __init__(self, server: "Server") -> None:
         self._server = server
 
-    def artifact(self, name: str) -> Artifact:
-        _, _, place = name.rpartition("/")
-        name, alias = place.split(":")
-        found = [x for x in self._server.versions(name) if alias in x.aliases]
-        if not found:
-            raise Error(f"artifact {place} not found")
-        return found[-1]
-
     def artifacts(self, type_name: str, name: str) -> list[Artifact]:
         return [x for x in self._server.versions(name.split("/")[2]) if x.type == type_name]
 

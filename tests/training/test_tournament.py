@@ -11,8 +11,8 @@ import pytest
 
 import corridor
 import ppo_mask as pm
+from poker import Kuhn
 from ppo_mask.games import AbstractGame, Seat, Turn, random_opponent
-from ppo_mask.games.poker import Kuhn
 from ppo_mask.networks import UniformActorCritic
 from ppo_mask.runner import Task, main
 from ppo_mask.training import Tournament, play_each

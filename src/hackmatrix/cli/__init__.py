@@ -1,4 +1,4 @@
-"""The command line: train, watch, play, evaluate, inspect, export, plot, compare and monitor."""
+"""The command line: train, watch, play, evaluate, inspect, export and plot."""
 
 import argparse
 import sys
@@ -9,10 +9,8 @@ from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask import runner
 from ppo_mask.runner.commands import (
     CommandParser,
-    add_compare,
     add_evaluate,
     add_inspect,
-    add_monitor,
     add_plot,
     run_commands,
 )
@@ -34,8 +32,6 @@ def parser() -> argparse.ArgumentParser:
     add_inspect(commands)
     export.add_to(commands)
     add_plot(commands, _TITLES)
-    add_compare(commands)
-    add_monitor(commands, TASK.console_columns)
     return whole
 
 

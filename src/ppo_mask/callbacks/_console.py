@@ -33,42 +33,10 @@ def print_banner(facts: Mapping[str, str]) -> None:
 
 
 @final
-class Table:
-    """Formats log lines as rows of a table, with the headings again after every 20 rows.
-
-    Args:
-        columns: metrics for extra columns, by heading.
-    """
-
-    def __init__(self, columns: Mapping[str, str]) -> None:
-        self._columns = {**_COLUMNS, **columns}
-        self._rows = 0
-
-    def lines(self, record: LogRecord, left: str) -> list[str]:
-        """Returns the lines for a log line; ``left`` is the time until the run's end."""
-        if not any(name.startswith("train/") for name in record.values):
-            metrics = "  ".join(f"{name} {number(x)}" for name, x in record.values.items())
-            return [f"update {record.update}: {metrics}"]
-        speed = record.values.get("train/steps_per_second")
-        row = [
-            ("update", f"{record.update:,}"),
-            ("steps", f"{record.env_steps:,}"),
-            ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
-            ("left", left),
-        ]
-        # A list, not a dict, since a custom column may repeat one of these headings.
-        row += [(head, number(record.values.get(name))) for head, name in self._columns.items()]
-        heads, cells = zip(*row, strict=True)
-        widths = [11 if head == "steps" else max(8, len(head)) for head in heads]
-        rows = [cells] if self._rows % _HEADER_EVERY else [heads, cells]
-        self._rows += 1
-        # The space keeps apart what is wider than its column.
-        return ["".join(f" {x:>{n}}" for x, n in zip(row, widths, strict=True)) for row in rows]
-
-
-@final
 class ConsoleLog(Callback):
     """Prints a table with a row per log line and, on a terminal, a progress bar.
+
+    The headings are printed again after every 20 rows.
 
     Args:
         columns: metrics for extra columns, by heading, such as ``{"won": "stats/win_rate"}``.
@@ -82,7 +50,7 @@ class ConsoleLog(Callback):
         console: Console | None = None,
         path: Path | None = None,
     ) -> None:
-        self._columns, self._table = columns or {}, Table(columns or {})
+        self._columns, self._rows = columns or {}, 0
         self._file = None if path is None else LogFile(path)
         self._console = console or Console(highlight=False)
         self._bar: Bar | None = None
@@ -102,9 +70,28 @@ class ConsoleLog(Callback):
             self._bar.start()
 
     def on_log(self, run: Run, record: LogRecord) -> None:
-        self._latest |= record.values
-        for line in self._table.lines(record, self._time_left(run)):
-            self._print(line)
+        values = record.values
+        self._latest |= values
+        if not any(name.startswith("train/") for name in values):
+            metrics = "  ".join(f"{name} {_number(x)}" for name, x in values.items())
+            self._print(f"update {record.update}: {metrics}")
+            return
+        speed = values.get("train/steps_per_second")
+        row = [
+            ("update", f"{record.update:,}"),
+            ("steps", f"{record.env_steps:,}"),
+            ("steps/s", "-" if speed is None else f"{speed:,.0f}"),
+            ("left", self._time_left(run)),
+        ]
+        # A list, not a dict, since a custom column may repeat one of these headings.
+        columns = {**_COLUMNS, **self._columns}
+        row += [(head, _number(values.get(name))) for head, name in columns.items()]
+        heads, cells = zip(*row, strict=True)
+        widths = [11 if head == "steps" else max(8, len(head)) for head in heads]
+        for words in [cells] if self._rows % _HEADER_EVERY else [heads, cells]:
+            # The space keeps apart what is wider than its column.
+            self._print("".join(f" {x:>{n}}" for x, n in zip(words, widths, strict=True)))
+        self._rows += 1
 
     def on_chunk(self, run: Run, state: TrainState, progress: Progress) -> None:
         if self._bar is None:
@@ -117,7 +104,7 @@ class ConsoleLog(Callback):
         ]
         for heading, name in {"return": _COLUMNS["return"], **self._columns}.items():
             if (value := self._latest.get(name)) is not None:
-                parts.append(f"{heading} {number(value)}")
+                parts.append(f"{heading} {_number(value)}")
         self._bar.update(self._bar.task_ids[0], completed=run.update, description="  ".join(parts))
 
     def on_stop(self, run: Run, state: TrainState, reason: str) -> None:
@@ -146,7 +133,7 @@ class ConsoleLog(Callback):
             self._file.append(f"{line}\n".encode())
 
 
-def number(value: float | None) -> str:
+def _number(value: float | None) -> str:
     """Formats a metric in a few characters; None as a dash."""
     if value is None:
         return "-"

@@ -7,16 +7,13 @@ history goes to a new W&B run: only few accounts may rewind one.
 
 import json
 import secrets
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, final
 
 from ppo_mask.callbacks._json_lines import read_rows
 from ppo_mask.checkpoints import RunDir
 from ppo_mask.checkpoints._files import write_whole
-from ppo_mask.checkpoints._runs import Runs, check_run_name
 from ppo_mask.errors import RunError, warn
 from ppo_mask.training import Callback, LogRecord, Progress, Run, TrainState
 
@@ -45,37 +42,11 @@ def log_in() -> Any:
     return wandb
 
 
-def fetch_run(run_id: str, project: str, entity: str | None, parent: Path) -> Path:
-    """Fetches the folder of a run, with its newest and its best checkpoint, from W&B.
-
-    Args:
-        run_id: the run's id on W&B.
-        project: the project on W&B.
-        entity: a user or team on W&B; None for the account's default.
-        parent: the folder to put the run's folder into.
-
-    Raises:
-        RunError: W&B has no checkpoint of such a run, or there is a run of its name already.
-    """
-    wandb, scratch = log_in(), parent / f".{secrets.token_hex(4)}.fetching"
-    place = "/".join(filter(None, (entity, project, f"checkpoint-{run_id}:latest")))
-    try:
-        wandb.Api().artifact(place).download(str(scratch))
-        name = str(json.loads((scratch / _ID).read_bytes())["name"])
-        check_run_name(name, "--resume-run")
-        Runs(parent).check_new(name)
-        return scratch.rename(parent / name)
-    except (wandb.Error, ValueError, KeyError, OSError) as error:
-        raise RunError(f"cannot fetch {place} from W&B: {error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
 @final
 class WandB(Callback):
     """Logs a run to W&B; the horizontal axis is environment steps.
 
-    After each new checkpoint, an artifact gets a version that :func:`fetch_run` can resume: the
+    After each new checkpoint, an artifact gets a version that is a run's folder to resume: the
     newest and the best checkpoint, the settings and the log. Older versions are deleted, unless
     somebody has given them an alias. A partial last log line is not sent, since a resumed run may
     complete this line.
@@ -150,7 +121,7 @@ class WandB(Callback):
             run.finish()
             warn(f"run {known} on W&B has later steps: the whole history goes to a new W&B run")
         new = secrets.token_hex(4)
-        write_whole(file, (json.dumps({"id": new, **self._options}) + "\n").encode())
+        write_whole(file, (json.dumps({"id": new}) + "\n").encode())
         return self._init(new)
 
     def _init(self, run_id: str) -> Any:

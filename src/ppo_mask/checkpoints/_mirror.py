@@ -112,8 +112,6 @@ class Mirror:
                 if local.exists():
                     local.rename(old)
                 fresh.rename(local)
-                if old.parent == Path(scratch) and (old / "wandb").exists():
-                    (old / "wandb").rename(local / "wandb")
 
     def take_over(self, local: Path) -> None:
         """Makes this process the only writer of the copy, and pushes the local folder.

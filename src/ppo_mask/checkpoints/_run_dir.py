@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, SupportsIndex
+from typing import Any
 
 import yaml
 
@@ -20,7 +20,9 @@ from ppo_mask.checkpoints._files import check_path, using_disk, write_whole
 from ppo_mask.checkpoints._lock import LOCK
 from ppo_mask.checkpoints._mirror import CHECKPOINTS, CONFIG, Mirror
 from ppo_mask.devices.processes import is_process_0
-from ppo_mask.errors import RunError, check_at_least, warn
+from ppo_mask.errors import RunError, warn
+
+_KEPT = 3  # newest checkpoints, besides the best
 
 
 class RunDir:
@@ -31,7 +33,6 @@ class RunDir:
     Args:
         path: the folder; the first save makes it.
         mirror: the copy in a bucket; None for none.
-        keep: the number of newest checkpoints to keep, besides the checkpoint with the best score.
 
     Attributes:
         path: the folder, as an absolute path.
@@ -54,17 +55,13 @@ class RunDir:
         ...     state = saved.restore(like=state)
     """
 
-    def __init__(
-        self, path: str | Path, mirror: Mirror | None = None, keep: SupportsIndex = 3
-    ) -> None:
-        check_at_least(1, keep=int(keep))
+    def __init__(self, path: str | Path, mirror: Mirror | None = None) -> None:
         self.path = Path(path).absolute()
         check_path(self.path)
         self.mirror = mirror
         self.config, self.metrics = self.path / CONFIG, self.path / "metrics.jsonl"
         self.text_log = self.path / "log.txt"
         self.tensorboard, self.profile = self.path / "tensorboard", self.path / "profile"
-        self._keep = int(keep)
         self._read: dict[int, Checkpoint] = {}
 
     def __repr__(self) -> str:
@@ -133,7 +130,7 @@ class RunDir:
         score: float | None = None,
         evaluated: bool = False,
     ) -> Checkpoint:
-        """Writes a checkpoint, then deletes older ones.
+        """Writes a checkpoint, then deletes all but the newest three and the best.
 
         If several processes share the state, all of them must call this method; process 0 writes.
 
@@ -237,7 +234,7 @@ class RunDir:
     def _prune(self) -> None:
         best = self.best()
         try:
-            for step in self.steps()[: -self._keep]:
+            for step in self.steps()[:-_KEPT]:
                 if best is None or step != best.step:
                     delete_checkpoint(self._path_of(step))
         except OSError as error:

@@ -1,8 +1,7 @@
 """Games of several players who move in turn, as environments of one of them.
 
 An :class:`AbstractGame` says how a game goes, and a :class:`Seat` in it is an environment: its
-opponent plays the other seats. :func:`check_game` tests a game. :mod:`~ppo_mask.games.poker` has
-two small games whose exploitability can be computed.
+opponent plays the other seats. :func:`check_game` tests a game.
 """
 
 from ._check import check_game

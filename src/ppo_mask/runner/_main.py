@@ -77,8 +77,8 @@ def main(
 ) -> int:
     """Runs a training program's command line: ``raise SystemExit(main(task, defaults))``.
 
-    The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``,
-    ``inspect``, ``compare`` or ``monitor``. An error that the user can correct is one line on
+    The first word is the command: ``train`` (the default), ``evaluate``, ``watch``, ``plot``
+    or ``inspect``. An error that the user can correct is one line on
     standard error.
 
     Args:
@@ -102,8 +102,8 @@ def main(
         return commands.run_commands(parser, words, enable_compilation_cache)
     if with_commands:
         words = words[1:] if words[:1] == ["train"] else words
-        others = ", ".join(commands.NAMES)
-        description += f"\n\nOther commands: {others}; COMMAND --help shows their options."
+        others = "Other commands: evaluate, watch, plot, inspect"
+        description += f"\n\n{others}; COMMAND --help shows their options."
     plan = None
     with outliving_the_screen():
         try:

@@ -15,9 +15,8 @@ from typing import Any, Generic, TypeVar
 import jax
 import yaml
 
-from ppo_mask.callbacks._wandb import fetch_run
 from ppo_mask.checkpoints import Checkpoint, RunDir
-from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, is_url, open_runs
+from ppo_mask.checkpoints._runs import Runs, check_run_name, find_run, open_runs
 from ppo_mask.devices import cpu as cores
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.devices.processes import (
@@ -41,7 +40,7 @@ _ACCELERATOR = "accelerator"
 
 _SHORTEST_ROLLOUT = 4
 
-_OF_ONE_RUN = ["resume", "resume_run", "auto_tune", "profile", "debug_nans", "num_devices", "wandb"]
+_OF_ONE_RUN = ["resume", "auto_tune", "profile", "debug_nans", "num_devices", "wandb"]
 
 SHARED = "several processes need a folder, or a bucket, that all of them can read"
 
@@ -124,12 +123,6 @@ def make_plan(
     if not connect(run.distributed):
         cores.make_devices()
     require_platform()
-    if run.resume_run is not None:
-        if is_url(run.checkpoint_dir) or is_multiprocess():
-            raise RunError("--resume-run is for one process, and for a local --checkpoint-dir")
-        log, parent = merge(defaults, given).logging, open_runs(run.checkpoint_dir).folder
-        own["resume"] = str(fetch_run(run.resume_run, log.project, log.entity, parent))
-        run = dataclasses.replace(run, resume=own["resume"])
     given = {**_fit_devices(in_preset, accelerated, own, run), **own}
     if is_multiprocess():
         plan = _on_all(lambda: _choose(defaults, given, run))
@@ -244,9 +237,8 @@ def _check_run_settings(
         if name is not None:
             check_run_name(name, flag)
     known = settings(defaults)
-    resuming = [x for x in (run.resume, run.resume_run, run.run_suffix) if x is not None]
-    if len(resuming) > 1:
-        raise RunError("--resume, --resume-run and --run-suffix, for a new run, exclude each other")
+    if run.resume is not None and run.run_suffix is not None:
+        raise RunError("--resume does not go with --run-suffix, which is for a new run")
     if run.num_seeds > 1:
         for name in _OF_ONE_RUN:
             if given.get(name, known[name].value) != known[name].value:

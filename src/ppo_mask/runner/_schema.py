@@ -7,7 +7,6 @@ field and its rules.
 
 import dataclasses
 import difflib
-import enum
 import functools
 import math
 import types
@@ -63,35 +62,30 @@ class Structured(ABC):
 def setting(default: Any, help: str, **rules: Any) -> Any:
     """Declares one setting: a dataclass field of one of the types below, or ``… | None``.
 
-    The types are int, float, bool, str, Path, any Enum and Literal, ``list[…]`` and
-    ``tuple[…, ...]`` of these, and subclasses of :class:`Structured`. On the command line, spaces
-    or commas separate the values of a list.
+    The types are int, float, bool, str, Path, any Literal, ``tuple[…, ...]`` of these, and
+    subclasses of :class:`Structured`. On the command line, spaces or commas separate the values of
+    a tuple.
 
     Args:
         default: the default value.
         help: one line for ``--help``.
         rules: fields of :class:`ppo_mask.training.Rules`.
     """
-    metadata = {RULES: Rules(help, **rules)}
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: [*default], metadata=metadata)  # pyright: ignore
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata={RULES: Rules(help, **rules)})
 
 
 def plain(value: Any) -> Any:
     """Converts a value to plain values, lists and dictionaries for YAML and JSON."""
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, tuple):
         return [plain(each) for each in cast(Sequence[Any], value)]
     if isinstance(value, Structured):
         return value.to_plain()
-    if isinstance(value, enum.Enum):
-        return value.value if isinstance(value.value, str) else value.name
     return str(value) if isinstance(value, Path) else python_scalar(value)
 
 
 def written(value: Any) -> str:
     """Formats a value as text, in the form that a flag accepts."""
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, tuple):
         return ",".join(map(written, cast(Sequence[Any], value))) or "nothing"
     text = str(plain(value))
     return text.lower() if value is None or isinstance(value, bool) else text
@@ -105,7 +99,7 @@ class _Kind:
     wanted: str
     read: Callable[[Any], Any]  # Raises TypeError, ValueError, KeyError or OverflowError.
     choices: tuple[str, ...] = ()
-    collection: Any = None
+    collection: bool = False
     structured: type[Structured] | None = None
 
 
@@ -139,7 +133,7 @@ def _kind(hint: Any) -> _Kind | None:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return _one_of(arguments)
-    if origin is list or (origin is tuple and arguments[1:] == (...,)):
+    if origin is tuple and arguments[1:] == (...,):
         each = _kind(arguments[0])
         if each is None or each.collection or each.structured:
             return None
@@ -149,12 +143,10 @@ def _kind(hint: Any) -> _Kind | None:
                 raw = [word.strip() for word in raw.split(",")] if raw.strip() else []
             if not isinstance(raw, (list, tuple)):
                 raise TypeError
-            return origin(map(each.read, cast(Sequence[Any], raw)))
+            return tuple(map(each.read, cast(Sequence[Any], raw)))
 
         wanted = f"values with commas between them, each {each.wanted}"
-        return _Kind(each.metavar, wanted, read, each.choices, origin)
-    if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return _one_of(hint)
+        return _Kind(each.metavar, wanted, read, each.choices, collection=True)
     if isinstance(hint, type) and issubclass(hint, Structured):
         return _Kind("FILE", "a YAML file", hint.from_text, structured=hint)
     return _SIMPLE.get(hint)
@@ -263,7 +255,7 @@ def _declared(group: type) -> dict[str, tuple[_Kind, bool, Rules]]:
         if len(kinds) != 1:
             raise RunError(
                 f"{field.name} has type {hint}, which no flag can have; there are int, float, "
-                "bool, str, Path, enums, literals, list[...], tuple[..., ...] and ... | None"
+                "bool, str, Path, literals, tuple[..., ...] and ... | None"
             )
         found[field.name] = kinds[0], types.NoneType in arms, field.metadata[RULES]
     return found

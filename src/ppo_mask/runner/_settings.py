@@ -116,9 +116,6 @@ class RunSettings:
         "the run that was saved last",
         bare=LATEST,
     )
-    resume_run: str | None = _unstored(
-        None, "fetch the run of this id from W&B, and resume it from its newest checkpoint"
-    )
     rewind: bool = _unstored(
         False, "with --resume of an older checkpoint: drop what was saved and logged after it"
     )

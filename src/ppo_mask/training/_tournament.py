@@ -60,17 +60,6 @@ def play_each(
 
     Raises:
         ValueError: there are fewer than two policies, or not two players in the game.
-
-    Example:
-        >>> import jax
-        >>> import ppo_mask as pm
-        >>> from ppo_mask.games.poker import Kuhn
-        >>> from ppo_mask.networks import UniformActorCritic
-        >>> network = pm.MLPActorCritic(11, 2, hidden_dim=8, key=jax.random.key(0))
-        >>> players = {"random": UniformActorCritic(2), "mine": network}
-        >>> result = pm.training.play_each(players, Kuhn(), jax.random.key(1), 64)
-        >>> result.elo["random"].mean
-        0.0
     """
     if len(players) < 2 or game.num_players != 2:
         raise ValueError(

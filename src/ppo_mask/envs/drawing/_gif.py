@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import UInt8
 
-from ppo_mask.envs.drawing._frames import Frame, likeliest, name_action
+from ppo_mask.envs.drawing._frames import Frame
 from ppo_mask.errors import RunError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_WIDTH, _PANEL, _LINE, _MARGIN = 420, 190, 22, 10
-_BACKGROUND, _INK, _DIM, _GROUND, _BAR = "#111823", "#e8edf4", "#667386", "#263143", "#2dd4bf"
+_WIDTH = 420
 
 
 def pillow() -> tuple[Any, Any]:
@@ -57,12 +56,11 @@ def animate(images: Sequence["Image"], fps: float) -> bytes:
     return out.getvalue()
 
 
-def film(frames: Sequence[Frame], names: Sequence[str], fps: float) -> bytes:
-    """Makes a GIF of an episode: each picture beside the policy's probabilities.
+def film(frames: Sequence[Frame], fps: float) -> bytes:
+    """Makes a GIF of an episode's pictures.
 
     Args:
         frames: the frames, whose scenes are pictures.
-        names: the name of each action.
         fps: frames per second.
 
     Raises:
@@ -70,35 +68,5 @@ def film(frames: Sequence[Frame], names: Sequence[str], fps: float) -> bytes:
     """
     if not all(isinstance(frame.scene, np.ndarray) for frame in frames):
         raise RunError("a GIF needs pictures of pixels, and the environment draws none; use --html")
-    height = as_image(frames[0].scene, _WIDTH).height + _LINE  # With room for a line of text,
-    height += height % 2  # and even.
-    shown = likeliest(frames, len(names), (height - _MARGIN) // _LINE)
-    return animate([_beside(frame, names, shown, height) for frame in frames], fps)
-
-
-def _beside(frame: Frame, names: Sequence[str], shown: Sequence[int], height: int) -> "Image":
-    """Draws a frame's picture, the line below it, and a bar for each action beside it."""
-    image_module, draw_module = pillow()
-    from PIL import ImageFont
-
-    font = ImageFont.load_default(13)
-    image = image_module.new("RGB", (_WIDTH + _PANEL, height), _BACKGROUND)
-    image.paste(as_image(frame.scene, _WIDTH))
-    brush = draw_module.Draw(image)
-    decision = frame.decision
-    chosen = () if decision is None else np.atleast_1d(decision.action)
-    for row, action in enumerate(shown):
-        x, y = _WIDTH + _MARGIN, _MARGIN + row * _LINE
-        color = _BAR if action in chosen else _INK if action in frame.allowed else _DIM
-        share = 0.0 if decision is None else decision.probabilities[action]
-        brush.text((x, y), names[action], color, font=font)
-        start, end = x + 40, x + _PANEL - 2 * _MARGIN - 44
-        brush.rectangle((start, y + 3, end, y + 12), _GROUND)
-        brush.rectangle((start, y + 3, start + share * (end - start), y + 12), _BAR)
-        text = f"{100 * share:.0f}%" if action in frame.allowed else "–"
-        brush.text((end + 44, y), text, color, font=font, anchor="ra")
-    told = f"step {frame.step}   return {frame.return_:.4g}"
-    if frame.action is not None:
-        told += f"   action {name_action(frame.action, names)}   {frame.end}"
-    brush.text((_MARGIN, height - _LINE + 3), told, _INK, font=font)
-    return image.quantize(method=image_module.Quantize.MAXCOVERAGE)  # Keeps rare colors.
+    most = pillow()[0].Quantize.MAXCOVERAGE  # Keeps rare colors.
+    return animate([as_image(x.scene, _WIDTH).quantize(method=most) for x in frames], fps)

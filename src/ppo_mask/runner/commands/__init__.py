@@ -1,24 +1,21 @@
 """Commands other than training.
 
-``ppo-mask plot | inspect | compare | monitor RUN`` works with runs of any program. A program made
+``ppo-mask plot | inspect RUN`` works with runs of any program. A program made
 with :func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need the program's
 task. In Python, :func:`load_run` loads a run.
 """
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ppo_mask.runner._reader import CommandParser
 from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 
-from ._compare import add_compare
 from ._evaluate import add_evaluate
 from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
-from ._monitor import add_monitor
 from ._options import (
     MAX_SEED,
     add_command,
@@ -41,13 +38,11 @@ __all__ = [
     "CommandParser",
     "TrainedRun",
     "add_command",
-    "add_compare",
     "add_evaluate",
     "add_files",
     "add_folder",
     "add_force",
     "add_inspect",
-    "add_monitor",
     "add_players",
     "add_plot",
     "add_seed",
@@ -64,9 +59,11 @@ __all__ = [
 
 
 def of_any_run() -> int:
-    """Runs the program ``ppo-mask``: ``plot``, ``inspect`` and others, for any run."""
+    """Runs the program ``ppo-mask``: ``plot`` and ``inspect``, for any run."""
     parser = CommandParser(prog="ppo-mask", description="Look at runs of any program.")
-    _add_general(parser.add_subparsers(metavar="COMMAND", required=True), {})
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    add_plot(commands)
+    add_inspect(commands)
     return run_commands(parser, sys.argv[1:], lambda: None)
 
 
@@ -85,16 +82,6 @@ def of_a_program(
     commands.add_parser("train", add_help=False)  # Has a parser of its own, and is named here.
     add_evaluate(commands, task, defaults)
     add_watch(commands, task, defaults)
-    _add_general(commands, task.console_columns)
-    return parser
-
-
-NAMES: Sequence[str] = ("evaluate", "watch", "plot", "inspect", "compare", "monitor")
-"""The names of a program's commands, other than ``train``."""
-
-
-def _add_general(commands: Any, columns: Mapping[str, str]) -> None:
     add_plot(commands)
     add_inspect(commands)
-    add_compare(commands)
-    add_monitor(commands, columns)
+    return parser

@@ -8,14 +8,16 @@ import numpy as np
 import yaml
 
 from ppo_mask.checkpoints import Checkpoint
-from ppo_mask.checkpoints._runs import find_run
-from ppo_mask.runner.commands._options import add_command, add_run
+from ppo_mask.checkpoints._runs import LATEST, find_run
+from ppo_mask.runner.commands._options import add_command, add_folder
 
 
 def add_inspect(commands: Any) -> None:
     """Adds the command to the command line."""
     parser = add_command(commands, "inspect", _run, "print what a checkpoint holds and verify it")
-    add_run(parser, "a checkpoint, a run's name or folder, or a URL of one")
+    help = "a checkpoint, a run's name or folder, or a URL of one (default: latest)"
+    parser.add_argument("run", nargs="?", default=LATEST, metavar="RUN", help=help)
+    add_folder(parser)
 
 
 def _run(options: argparse.Namespace) -> int:

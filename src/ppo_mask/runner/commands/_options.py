@@ -16,7 +16,7 @@ import jax
 
 from ppo_mask.checkpoints import RunDir, expand_user
 from ppo_mask.checkpoints._files import write_whole
-from ppo_mask.checkpoints._runs import LATEST, find_run
+from ppo_mask.checkpoints._runs import find_run
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_error
 from ppo_mask.runner._settings import MAX_SEED
@@ -75,17 +75,10 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Adds a command; ``needs_device`` says whether the command needs JAX's devices."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=f"{help[0].upper()}{help[1:]}."
+        name, help=help.replace("%", "%%"), description=f"{help[0].upper()}{help[1:]}."
     )
     parser.set_defaults(call=run, needs_device=needs_device)
     return parser
-
-
-def add_run(parser: argparse.ArgumentParser, what: str = "a run's folder, name or URL") -> None:
-    """Adds the options that choose a run; ``what`` is the help text."""
-    help = f"{what} (default: latest)"
-    parser.add_argument("run", nargs="?", default=LATEST, metavar="RUN", help=help)
-    add_folder(parser)
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:

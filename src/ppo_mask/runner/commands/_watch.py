@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace, task: Task[Any], defaults: RunConfig[Any])
     title = f"{run.name}, seed {options.seed}"
     contents = dict[str, str | bytes]()
     if options.gif:
-        contents[options.gif] = film(frames, names, options.fps)
+        contents[options.gif] = film(frames, options.fps)
     if options.html:
         pieces = [[html(frame.scene)] for frame in frames]
         contents[options.html] = page(frames, pieces, names, title=title, summary=summary)

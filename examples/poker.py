@@ -1,4 +1,4 @@
-"""Two small games of poker, whose exploitability can be computed.
+"""Two small games of poker, whose exploitability can be computed; magnet.py trains on them.
 
 Rewards are in chips, and the rules are those of OpenSpiel (Lanctot et al. 2019, arXiv:1908.09453).
 Observations forget nothing: they hold a player's seat, the cards seen, and every bet in its order.
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.games._game import AbstractGame, Turn
+from ppo_mask.games import AbstractGame, Turn
 
 NOTHING = -1
 """Stands for a bet that has not been made."""

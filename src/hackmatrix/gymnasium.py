@@ -54,7 +54,7 @@ def make_env(
         ValueError: an argument is out of its range, or the render mode is unknown.
     """
     game = _make_game(max_steps, undo_depth, starting_weights)
-    return ToGymnasium(game, render_mode=render_mode, **_OPTIONS)
+    return ToGymnasium(game, **_SEEN, renderers=_RENDERERS, render_mode=render_mode)
 
 
 def make_vector_env(
@@ -64,7 +64,6 @@ def make_vector_env(
     max_episode_steps: int | None = None,
     undo_depth: int = MIN_UNDO_DEPTH,
     starting_weights: ArrayLike | None = None,
-    render_mode: str | None = None,
 ) -> ToGymnasiumVector:
     """Makes many games in one compiled program; ``gymnasium.make_vec`` calls it.
 
@@ -74,17 +73,16 @@ def make_vector_env(
         max_episode_steps: Gymnasium's name for ``max_steps``; the lower of the two is the limit.
         undo_depth: see :class:`hackmatrix.HackMatrix`.
         starting_weights: see :class:`hackmatrix.HackMatrix`.
-        render_mode: ``ansi``, ``rgb_array``, or None.
 
     Returns:
         The games, whose observations are float32 ``[num_envs, 1545]``.
 
     Raises:
-        ValueError: an argument is out of its range, or the render mode is unknown.
+        ValueError: an argument is out of its range.
     """
     limits = [limit for limit in (max_steps, max_episode_steps) if limit is not None]
     game = _make_game(min(limits, default=None), undo_depth, starting_weights)
-    return ToGymnasiumVector(game, num_envs, render_mode=render_mode, **_OPTIONS)
+    return ToGymnasiumVector(game, num_envs, **_SEEN)
 
 
 def _make_game(
@@ -105,10 +103,7 @@ def _print(state: State) -> None:
 
 
 _RENDERERS: dict[str, Any] = {"ansi": text, "rgb_array": _make_pixels, "human": _print}
-_OPTIONS: dict[str, Any] = {
-    "observation_space": gymnasium.spaces.Box(*bounds(), dtype=np.float32),
-    "renderers": _RENDERERS,
-}
+_SEEN: dict[str, Any] = {"observation_space": gymnasium.spaces.Box(*bounds(), dtype=np.float32)}
 # gymnasium.make reads these modes, and derives others such as rgb_array_list.
 make_env.metadata = {"render_modes": [*_RENDERERS]}  # pyright: ignore[reportFunctionMemberAccess]
 

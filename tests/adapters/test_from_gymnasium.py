@@ -1,7 +1,6 @@
 """An environment of Gymnasium behaves as it does by hand; what it does wrong is one line."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from gymnasium.wrappers import FrameStackObservation, TimeLimit
 import ppo_mask as pm
 import programs
 from playing import draw_allowed, play_without_jax, played_on_host
-from ppo_mask.adapters._on_host import _host, _stepper
+from ppo_mask.adapters._on_host import _stepper
 from ppo_mask.adapters._on_host._stepper import UnfitError, check_mask
 from ppo_mask.adapters.from_gymnasium import GymnasiumEnv
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
@@ -31,7 +30,6 @@ from ppo_mask.envs import ArrayInfo
 from ppo_mask.errors import RunError
 from ppo_mask.training import Progress, Run
 from python_games import Climb, Drawn, InInfo, InObservation, Invalid, InvalidParts, Spaces, Wrong
-from waiting import PATIENCE
 
 DOORS = pm.envs.probes.MaskedDoors()
 EVERYTHING = spaces.Dict(
@@ -243,18 +241,6 @@ class Switches(InvalidParts):
 def test_bits_are_parts_of_two_choices():
     assert GymnasiumEnv(Switches).num_actions == (2, 2, 2, 2)
     assert follow(GymnasiumEnv(Switches), Switches, 20) > 4
-
-
-class InTurn(InvalidParts):
-    def part_mask(self, prefix, k):
-        return self.action_masks()[: self.dims[0]]
-
-
-def test_parts_that_depend_on_each_other_are_refused():
-    line = r"^InTurn: its part_mask says .* make each combination of the parts one action$"
-    with pytest.raises(RunError, match=line):
-        GymnasiumEnv(InTurn)
-    assert GymnasiumEnv(lambda: ToGymnasium(DOORS)).num_actions == (4, 6, 6)
 
 
 def test_truncation_equals_the_game_by_hand():
@@ -557,8 +543,8 @@ def test_statistics_that_begin_anew_are_named(field, capfd):
 
     GymnasiumEnv(make)
     (line,) = capfd.readouterr().err.splitlines()
-    assert f"the running means of {name} begin anew" in line
-    assert f"normalize_{field}s of pm.PPO (--normalize-{field}s)" in line
+    assert "_rms) begin anew in evaluations and resumed runs" in line
+    assert f"--normalize-{field}s" in line
     GymnasiumEnv(partial(make, frozen=True))
     assert capfd.readouterr().err == ""
 
@@ -584,37 +570,8 @@ def test_an_environment_lives_in_one_thread(capfd):
     jax.block_until_ready(jax.jit(env.step)(KEY, state, 1))
     with ThreadPoolExecutor() as others:
         others.submit(env.close).result()
-    assert env._host._thread is None
+    assert env._host._steppers == {}
     assert "raised" not in capfd.readouterr().err
-
-
-def test_an_environment_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(_host, "_PATIENCE", 0.01)
-    hangs, goes_on, closed = (threading.Event() for _ in range(3))
-
-    class Hangs(Climb):
-        def step(self, action):
-            hangs.set()
-            goes_on.wait()
-            return super().step(action)
-
-        def close(self):
-            closed.set()
-
-    env = GymnasiumEnv(Hangs)
-    closed.clear()
-    with ThreadPoolExecutor() as others:
-        played = others.submit(play_without_jax, env, 1)
-        assert hangs.wait(PATIENCE)
-        env.close()
-        with pytest.raises(RunError, match=r"^Hangs: a step or a reset did not end$"):
-            played.result()
-    goes_on.set()
-    assert closed.wait(PATIENCE)
-    play_without_jax(env, 2)
-    env._host.end()
-    with pytest.raises(RunError, match=r"^Hangs: the program ends$"):
-        play_without_jax(env, 1)
 
 
 @pytest.mark.slow
@@ -666,7 +623,7 @@ def test_what_makes_an_environment_gets_its_arguments():
             {},
             "a function that makes one, for several run side by side; got <python_games.Climb",
         ),
-        (dict, {}, r"what should make a gymnasium\.core\.Env made a builtins\.dict$"),
+        (dict, {}, r"what should make a gymnasium\.Env made a builtins\.dict$"),
         (Blind, {}, r"Blind raised AttributeError: .*'table' at .*test_from_gymnasium.py"),
         ("Pendulum-v1", {}, r"Pendulum-v1 has actions of Box\(.*must be Discrete, Multi"),
         (
@@ -676,7 +633,6 @@ def test_what_makes_an_environment_gets_its_arguments():
         ),
         (lambda: Spaces(SAYS), {}, "Spaces: its observation has no numbers"),
         (partial(Wrong, "make"), {}, "the environment raised OSError: no such"),
-        (partial(Wrong, "attribute"), {}, "Wrong: action_masks must be a method, which returns"),
         (OldWithoutMasks, {}, OLD),
         (NAMED, {"mask": "leal"}, r"Climb: has no .*'leal'.* info has \['cards', 'legal'\]; obs"),
     ],
@@ -709,15 +665,11 @@ def test_what_is_not_of_the_space_is_not_encoded(space, wrong, line):
         GymnasiumEnv(lambda: Spaces(space)).encode(wrong)
 
 
-STUCK = partial(Wrong, "close")
-
-
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_what_cannot_be_closed_says_so_once_and_costs_nothing(num_workers, capfd):
-    with GymnasiumEnv(STUCK, num_workers=num_workers) as env:
+def test_what_cannot_be_closed_costs_nothing(num_workers, capfd):
+    with GymnasiumEnv(partial(Wrong, "close"), num_workers=num_workers) as env:
         env.reset(KEY)
-    (line,) = capfd.readouterr().err.splitlines()
-    assert re.fullmatch(r"warning: Wrong raised RuntimeError: stuck at .* \(close\)", line)
+    assert capfd.readouterr().err == ""
 
 
 class OwnWrapper(pm.AbstractEnv):

@@ -29,11 +29,12 @@ def test_missing_library_is_named_with_its_extra(library, monkeypatch):
 
 
 PACKAGES = {
+    "ppo_mask.adapters.from_gymnasium": "gymnasium",
     "ppo_mask.adapters.to_gymnasium": "gymnasium",
     "ppo_mask.adapters.to_gymnasium_vector": "gymnasium",
     "hackmatrix.gymnasium": "gymnasium",
     "ppo_mask.adapters.to_gymnax": "gymnax",
-    "ppo_mask.adapters._on_host._moves": "pettingzoo",
+    "ppo_mask.adapters.pettingzoo": "gymnasium",
 }
 
 

@@ -195,6 +195,8 @@ def test_misuse_of_one_is_refused_in_one_line():
 def test_misuse_of_a_vector_is_refused_in_one_line():
     with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
         ToGymnasiumVector(Scripted(), 0)
+    with pytest.raises(NotImplementedError, match="render function is not implemented"):
+        ToGymnasiumVector(Scripted(), 2).render()
     envs = ToGymnasiumVector(Scripted(), 2)
     for call in (lambda: envs.step([0, 0]), envs.action_masks):
         with pytest.raises(ResetNeeded, match="call reset before"):
@@ -272,20 +274,6 @@ def test_gymnasium_wrappers_work():
     recorded.reset()
     episode = [recorded.step(actions)[-1] for actions in SCRIPT[:2]][-1]["episode"]
     assert (episode["r"][0], episode["l"][0]) == (3.0, 2)
-
-
-def test_each_environment_has_a_frame():
-    renderers = {"ansi": lambda state: f"after {state}", "human": print}
-    envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="ansi")
-    assert envs.metadata["render_modes"] == ["ansi"]
-    envs.reset()
-    envs.step([CONTINUE, TERMINATE])
-    assert envs.render() == ("after 1", "after 0")
-    with pytest.raises(ValueError, match="render_mode must be one of ansi; got 'human'"):
-        ToGymnasiumVector(Scripted(), 2, renderers=renderers, render_mode="human")
-    envs = ToGymnasiumVector(Scripted(), 2, renderers=renderers)
-    with pytest.warns(UserWarning, match="render does nothing without a render_mode"):
-        assert envs.render() is None
 
 
 @with_one_or_several_choices

@@ -56,13 +56,11 @@ def test_gymnasium_checker_passes_without_warning(capsys):
 
 
 @pytest.mark.slow
-def test_vector_plays_and_renders_each_game():
-    envs = gymnasium.make_vec(
-        ID, num_envs=16, vectorization_mode="vector_entry_point", render_mode="ansi"
-    )
+def test_vector_plays_each_game():
+    envs = gymnasium.make_vec(ID, num_envs=16, vectorization_mode="vector_entry_point")
     observation, _ = envs.reset(seed=1)
     assert envs.observation_space.contains(observation)
-    assert len(set(envs.render())) == 16
+    assert len({row.tobytes() for row in observation}) == 16
     _, _, terminated, _, info = envs.step(envs.action_masks().argmax(axis=1))
     assert not (terminated | info["invalid_action"]).any()
 

@@ -122,12 +122,12 @@ def played_on_host(env, steps=80):
     return shown
 
 
-def play_without_jax(env, steps, cut=0):
+def play_without_jax(env, steps):
     """Steps three environments of Gymnasium's; what they raise comes out of it."""
     host, random, parts = env._host, np.random.default_rng(1), np.size(env.num_actions)
     numbers, actions = np.zeros((3, 3), np.int32), np.zeros((3, parts), np.int32)
     for _ in range(1 + steps):
-        answer = host.step(np.hstack([numbers, actions, np.full((3, 1), cut), [[0], [1], [2]]]))
+        answer = host.step(np.hstack([numbers, actions, np.zeros((3, 1), int), [[0], [1], [2]]]))
         if (failure := host.take_failure()) is not None:
             raise failure
         numbers = answer["row"][:, :3]

@@ -212,8 +212,6 @@ class Wrong(Climb):
         self.what = what
         if what == "make":
             raise OSError("no such table")
-        if what == "attribute":
-            self.action_masks = np.ones(5, bool)
 
     def reset(self, **options):
         if self.what == "reset":

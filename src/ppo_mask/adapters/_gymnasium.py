@@ -1,24 +1,26 @@
 """The common parts of ``ToGymnasium`` and ``ToGymnasiumVector``."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from ppo_mask.adapters._driver import Driver
 from ppo_mask.adapters._spaces import make_observation_space
-from ppo_mask.envs import AbstractEnv, VectorEnv
+from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
+from ppo_mask.envs._env import masks_parts_in_turn
 from ppo_mask.envs.actions import Actions, NumActions
+from ppo_mask.jax_tools import compile_for
 
 try:
     import gymnasium
+    from gymnasium.envs.registration import EnvSpec
 except ImportError as error:
     raise ImportError(
         f"Gymnasium cannot be imported ({error}); install it with pip install 'ppo-mask[gymnasium]'"
     ) from error
 
-__all__ = ["AbstractGymnasiumEnv", "Renderers", "check_actions", "gymnasium"]
+__all__ = ["AbstractGymnasiumEnv", "EnvSpec", "check_actions", "gymnasium"]
 
 
 def check_actions(actions: Any, num_actions: NumActions, *batch: int) -> Int[np.ndarray, "..."]:
@@ -35,46 +37,43 @@ def check_actions(actions: Any, num_actions: NumActions, *batch: int) -> Int[np.
     return actions.astype(np.int32)
 
 
-Renderers = Mapping[str, Callable[[Any], Any]]
-"""For each render mode, the function that makes a frame from a state."""
-
-
 class AbstractGymnasiumEnv:
-    """Stepping, masks and render modes, for one environment or a vector.
+    """Stepping and masks, for one environment or a vector.
+
+    ``_begin`` makes a key ``fold_in(key(a), b)`` from two 32-bit words ``a`` and ``b`` of
+    ``np_random``. ``_begin`` and each ``_take`` split the key, use the second half, and keep the
+    first half for the next step.
 
     The class has no ``__init__``, since subclasses also inherit from Gymnasium's classes.
     """
 
     env: AbstractEnv[Any]
-    metadata: dict[str, Any]
-    render_mode: str | None
-    _driver: Driver
+    _stepped: AbstractEnv[Any] | VectorEnv[Any]
+    _programs: dict[Any, Any]
+    _key_data: Any
+    _state: Any
     _mask: Bool[np.ndarray, "*envs actions"] | None
-    _renderers: Renderers
 
     def _set_up(
-        self,
-        env: AbstractEnv[Any] | VectorEnv[Any],
-        observation_space: gymnasium.Space[Any] | None,
-        renderers: Renderers,
-        render_mode: str | None,
-        render_fps: int,
+        self, env: AbstractEnv[Any] | VectorEnv[Any], observation_space: gymnasium.Space[Any] | None
     ) -> tuple[Any, Any]:
         """Sets the attributes; returns the observation and action spaces of one environment."""
-        if render_mode is not None and render_mode not in renderers:
-            known = ", ".join(renderers) or "none"
-            raise ValueError(f"render_mode must be one of {known}; got {render_mode!r}")
         self.env = env.env if isinstance(env, VectorEnv) else env
-        self.metadata = {"render_modes": list(renderers), "render_fps": render_fps}
-        self.render_mode = render_mode
-        self._renderers = renderers
-        self._driver = Driver(env)
-        self._mask = None
+        if masks_parts_in_turn(self.env):
+            raise ValueError(
+                f"{type(self.env).__name__} has a part_mask, which Gymnasium has no place for: "
+                "make each combination of the parts one action"
+            )
+        self._stepped, self._programs, self._mask = env, {}, None
         spaces, count, actions = gymnasium.spaces, env.num_actions, Actions.of(env.num_actions)
         return (
             observation_space or make_observation_space(self.env, spaces),
             spaces.MultiDiscrete(count) if actions.has_parts else spaces.Discrete(count),
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out compiled functions, which cannot be pickled."""
+        return vars(self) | {"_programs": {}}
 
     def action_masks(self) -> Bool[np.ndarray, "*envs actions"]:
         """Returns which actions are allowed now; sb3-contrib's ``MaskablePPO`` calls this.
@@ -96,9 +95,43 @@ class AbstractGymnasiumEnv:
             raise gymnasium.error.ResetNeeded(f"call reset before {caller}")
         return self._mask
 
-    def _can_render(self, maker: str) -> bool:
-        if self.render_mode is None:
-            gymnasium.logger.warn(f"render does nothing without a render_mode; {maker} takes one")
-            return False
-        self._require_reset("render")
-        return True
+    def _begin(self, generator: np.random.Generator) -> Any:
+        """Starts an episode, with a key from the generator; returns the same as ``_take``."""
+        return self._run(_reset, generator.integers(2**32, size=2, dtype=np.uint32))
+
+    def _take(self, action: Any) -> Any:
+        """Takes an action; for a vector, an action in each environment.
+
+        Returns:
+            Observation, reward, terminated, truncated, info, and a vector's final observations, as
+            writable NumPy arrays and Python numbers.
+        """
+        return self._run(_step, self._key_data, self._state, action)
+
+    def _run(self, function: Any, *args: Any) -> Any:
+        if function not in self._programs:
+            self._programs[function] = compile_for(self._stepped, function)
+        self._key_data, self._state, shown = self._programs[function](*args)
+        # A lambda, since the types of a function would be checked for every array.
+        writable: Any = lambda x: np.array(x) if x.ndim else x.item()  # noqa: E731
+        self._mask, *others = jax.tree.map(writable, jax.device_get(shown))
+        return others
+
+
+def _reset(env: Any, words: Any) -> Any:
+    key = jax.random.fold_in(jax.random.key(words[0]), words[1])
+    key, reset_key = jax.random.split(key)
+    return _shown(key, *env.reset(reset_key))
+
+
+def _step(env: Any, key_data: Any, state: Any, action: Any) -> Any:
+    key, step_key = jax.random.split(jax.random.wrap_key_data(key_data))
+    return _shown(key, *env.step(step_key, state, action))
+
+
+def _shown(key: Any, state: Any, timestep: Any) -> Any:
+    names = "action_mask", "observation", "reward", "terminated", "truncated", "info"
+    final = timestep.final_observation if isinstance(timestep, VectorTimeStep) else ()
+    shown = *(getattr(timestep, name) for name in names), final
+    # Python keeps the key's data, since making a key array outside of compiled code is slow.
+    return jax.random.key_data(key), state, shown

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,23 +52,6 @@ def figure_pixels(figure: Any) -> UInt8[np.ndarray, "height width 3"]:
     import_library("matplotlib.pyplot").close(figure)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
-
-
-@final
-class StaticObject:
-    """Wraps any object for a static field of a module: hashable, and equal only to itself."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StaticObject) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __repr__(self) -> str:
-        return repr(self.value)
 
 
 def select_arrays(info: dict[str, Any]) -> dict[str, Array]:

@@ -7,33 +7,21 @@ any other environment of this library. One callback from the compiled program st
 environments, in this process or in worker processes.
 """
 
-import atexit
 import math
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
-from typing import Any, NamedTuple, cast, final
+from typing import Any, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jax.experimental import io_callback
 from jax.experimental.buffer_callback import buffer_callback
 from jaxtyping import Array, Bool, Int, Key
 
-from ppo_mask.adapters._gymnasium import gymnasium
 from ppo_mask.adapters._on_host._host import Host
-from ppo_mask.adapters._on_host._makers import (
-    Mask,
-    attempt,
-    find_maker,
-    first_made,
-    inspect_env,
-    with_mask,
-)
+from ppo_mask.adapters._on_host._makers import Mask, attempt, find_maker, inspect_env, with_mask
 from ppo_mask.adapters._on_host._spaces import as_tree, info_of, read_parts
 from ppo_mask.adapters._on_host._stepper import (
     BEGUN,
@@ -43,39 +31,18 @@ from ppo_mask.adapters._on_host._stepper import (
     Stepper,
     record_of,
 )
-from ppo_mask.adapters._on_host._vectors import VectorStepper, check_vector
 from ppo_mask.adapters._on_host._workers import Workers
-from ppo_mask.adapters._shared import StaticObject
-from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.envs import Next, TimeStep
-from ppo_mask.envs._host import AbstractHostEnv, host_env_in
-from ppo_mask.envs._jitted import Method
+from ppo_mask.envs._host import AbstractHostEnv
+from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.envs.drawing._frames import as_picture
 from ppo_mask.errors import RunError
-from ppo_mask.jax_tools import ArrayTree, jit_inline
+from ppo_mask.jax_tools import ArrayTree
 
 __all__ = ["GymnasiumEnv"]
-
-
-def calls_host(method: Method) -> Method:
-    """Compiles a method once, if its caller is not compiled, and raises the host's errors there."""
-    compiled = jit_inline(method)
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(x, Tracer) for x in jax.tree.leaves((self, args, kwargs))):
-            return method(self, *args, **kwargs)
-        with second_interrupt_ends():
-            result = jax.block_until_ready(compiled(self, *args, **kwargs))
-        env: Any = host_env_in(self)
-        if (failure := env.take_failure()) is not None:  # Compiled code cannot raise errors.
-            raise failure
-        return result
-
-    return cast(Method, call)
 
 
 class HostState(eqx.Module):
@@ -119,9 +86,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """
 
     num_actions: NumActions = eqx.field(static=True)
-    _channels_first: bool | None = eqx.field(static=True)
-    _tree: StaticObject = eqx.field(static=True)
-    _held: StaticObject = eqx.field(static=True)
+    _host: Host = eqx.field(static=True)
 
     def __init__(
         self,
@@ -161,56 +126,17 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             raise ValueError(f"num_workers must be 0 or more, got {num_workers}")
         if isinstance(infos, str):
             raise ValueError(f"infos must be a list of names; write [{infos!r}]")
-        if is_vector := isinstance(environment, _Vectors):
-            make, name = with_mask(environment.make, mask), ""
-            env = first_made(name, partial(make, 1), gymnasium.vector.VectorEnv)
-            check_vector(env)
-        else:
-            make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
-            make = with_mask(make, mask)
-            env = first_made(name, make, gymnasium.Env)
-        name = name or env.metadata.get("name", type(env.unwrapped).__name__)
-        layout, tree, self._channels_first = inspect_env(name, env, tuple(infos), mask)
+        make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
+        make = with_mask(make, mask)
+        layout, tree, is_stack = inspect_env(name, make, tuple(infos), mask)
 
         def make_stepper(layout: Layout, num_envs: int) -> Any:
-            if is_vector:
-                return VectorStepper(make, layout, num_envs)
             if num_workers and layout.render_mode is None:
                 return Workers(make, layout, num_envs, num_workers)
             return Stepper(make, layout, np.zeros(num_envs, record_of(layout)), 0, num_envs)
 
-        host = Host(layout, make_stepper)
-        atexit.register(_end, weakref.ref(host))
         self.num_actions = layout.num_actions
-        self._tree, self._held = StaticObject(tree), StaticObject(host)
-
-    @classmethod
-    def of_vectors(
-        cls, make_vector: Callable[[int], Any], *, infos: Sequence[str] = (), mask: Mask = None
-    ) -> "GymnasiumEnv":
-        """Wraps Gymnasium's vector environments, such as a vector that steps all copies at once.
-
-        The vector's autoreset mode must be ``SAME_STEP``. Gymnasium's ``SyncVectorEnv`` and
-        ``AsyncVectorEnv``, which step environments one by one, are refused: the constructor does
-        the same.
-
-        Args:
-            make_vector: makes a vector environment of a given size, such as
-                ``lambda n: MyVector(n)``.
-            infos: as in the constructor.
-            mask: as in the constructor, but a function gets the vector, and returns a mask for each
-                environment.
-
-        Raises:
-            ValueError: actions are not discrete, observations are not arrays, or the vector is
-                refused.
-            RunError: the vector cannot be made, or has no entry or method ``mask``.
-        """
-        return cls(_Vectors(make_vector), infos=infos, mask=mask)
-
-    @property
-    def _host(self) -> Host:
-        return self._held.value
+        self._host = Host(layout, tree, is_stack, make_stepper)
 
     @property
     def name(self) -> str:
@@ -220,7 +146,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     @property
     def observation_info(self) -> Any:
         """The bounds of the space's parts, and where images have their channels, if known."""
-        return info_of(self._tree.value, self._channels_first)
+        # Stacked frames are the first axis.
+        return info_of(self._host.tree, True if self._host.is_stack else None)
 
     def close(self) -> None:
         """Closes all environments and ends their workers. A later step begins new episodes."""
@@ -246,7 +173,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         host, ended = self._host, bool(timestep.terminated | timestep.truncated)
         return as_picture(attempt(self.name, lambda: host.draw(state.numbers, ended)))
 
-    @calls_host
+    @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[HostState, TimeStep]:
         """Starts an episode in a new environment, whose seed is the key's last 31 bits."""
         nothing = np.zeros(Actions.of(self.num_actions).shape, np.int32)
@@ -264,7 +191,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 
-    @calls_host
+    @jitted
     def step_and_reset(
         self,
         step_key: Key[Array, ""],
@@ -324,7 +251,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
         return self._observe(tuple(map(jnp.asarray, arrays)))
 
     def _observe(self, arrays: tuple[Array, ...]) -> ArrayTree:
-        return as_tree(self._tree.value, list(arrays))
+        return as_tree(self._host.tree, list(arrays))
 
     def _arrays(self, answer: dict[str, Array], name: str) -> tuple[Array, ...]:
         return tuple([answer[f"{name}{i}"] for i in range(len(self._host.layout.leaves))])
@@ -357,13 +284,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             answer = self._call(rows)
             return answer, jax.tree.map(lambda _: True, answer)
 
-        answer = call(rows)
-        # Compiled code cannot raise errors. Outside of compiled code, this is the place to raise.
-        if not isinstance(answer["row"], Tracer):
-            jax.block_until_ready(answer)
-            if (failure := self.take_failure()) is not None:
-                raise failure
-        return answer
+        return call(rows)
 
 
 def _call_host(function: Callable[[Any], Any], shapes: Any, rows: Array) -> Any:
@@ -382,14 +303,3 @@ def _call_host(function: Callable[[Any], Any], shapes: Any, rows: Array) -> Any:
 
 def _seed(key: Key[Array, ""]) -> Int[Array, ""]:
     return (jax.random.key_data(key)[-1] & jnp.uint32(0x7FFFFFFF)).astype(jnp.int32)
-
-
-def _end(host: Any) -> None:
-    if (alive := host()) is not None:
-        alive.end()
-
-
-class _Vectors(NamedTuple):
-    """What makes vectors, in place of what makes environments."""
-
-    make: Callable[[int], Any]

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._shared import (
-    StaticObject,
     figure_pixels,
     import_library,
     make_named,
@@ -36,12 +35,13 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
         params: the environment's parameters. Array parameters may differ between the tasks of a
             :class:`ppo_mask.envs.MultiTask`, and change with a curriculum.
         num_actions: the number of actions.
+        environment: the environment of gymnax.
         observation_info: the channels of MinAtar's boards come last.
     """
 
     params: Any
     num_actions: int = eqx.field(static=True)
-    _library_env: StaticObject = eqx.field(static=True)
+    environment: Any = eqx.field(static=True)
     observation_info: ClassVar = ArrayInfo(channels_first=False)
 
     def __init__(self, environment: Any, params: Any = None):
@@ -64,12 +64,7 @@ class GymnaxEnv(AbstractEnv[ArrayTree]):
                 f"{environment.name} of gymnax has actions of {space}; they must be Discrete"
             )
         self.num_actions = int(space.n)
-        self._library_env = StaticObject(environment)
-
-    @property
-    def environment(self) -> Any:
-        """The environment of gymnax."""
-        return self._library_env.value
+        self.environment = environment
 
     @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:

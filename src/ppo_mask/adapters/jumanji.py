@@ -12,13 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import (
-    StaticObject,
-    figure_pixels,
-    import_library,
-    make_named,
-    make_timestep,
-)
+from ppo_mask.adapters._shared import figure_pixels, import_library, make_named, make_timestep
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.actions import ActionLike, Actions, NumActions
@@ -46,11 +40,12 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
         num_actions: the number of actions, or of combinations of parts; for MultiDiscrete actions,
             a tuple with the number of values of each part.
         parts: the number of values of each part of an action; empty if an action is one number.
+        environment: the environment of jumanji.
     """
 
     num_actions: NumActions = eqx.field(static=True)
     parts: tuple[int, ...] = eqx.field(static=True)
-    _library_env: StaticObject = eqx.field(static=True)
+    environment: Any = eqx.field(static=True)
 
     def __init__(self, environment: Any):
         """Wraps an environment, which may be given by its name.
@@ -92,7 +87,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
                     "does not say which of their combinations are allowed"
                 )
             self.num_actions = self.parts
-        self._library_env = StaticObject(environment)
+        self.environment = environment
 
     @property
     def observation_info(self) -> Any:
@@ -110,11 +105,6 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
         observation = jax.eval_shape(self.environment.observation_spec.generate_value)
         return jax.tree_util.tree_map_with_path(info, observation)
-
-    @property
-    def environment(self) -> Any:
-        """The environment of jumanji."""
-        return self._library_env.value
 
     @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:

@@ -3,6 +3,7 @@
 Pignatelli et al. 2024, arXiv:2407.19396; https://github.com/epignatelli/navix
 """
 
+from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.adapters._shared import StaticObject, import_library, make_named, make_timestep
+from ppo_mask.adapters._shared import import_library, make_named, make_timestep
 from ppo_mask.envs import AbstractEnv, ArrayInfo, TimeStep
 from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.drawing import Picture
@@ -35,7 +36,8 @@ class NavixEnv(AbstractEnv[ArrayTree]):
     """
 
     num_actions: int = eqx.field(static=True)
-    _library_env: StaticObject = eqx.field(static=True)
+    # A function, since navix's environments hold arrays, which have no hash.
+    _held: Callable[[], Any] = eqx.field(static=True)
 
     def __init__(self, environment: Any):
         """Wraps an environment, which may be given by its name.
@@ -51,7 +53,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
         navix = import_library("navix")
         environment = make_named(navix.make, "navix", environment)
         self.num_actions = len(environment.action_set)
-        self._library_env = StaticObject(environment)
+        self._held = lambda: environment
 
     @property
     def observation_info(self) -> ArrayInfo:
@@ -63,7 +65,7 @@ class NavixEnv(AbstractEnv[ArrayTree]):
     @property
     def environment(self) -> Any:
         """The environment of navix."""
-        return self._library_env.value
+        return self._held()
 
     @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:

@@ -17,8 +17,9 @@ from ppo_mask.adapters._on_host._makers import Mask
 from ppo_mask.adapters._on_host._moves import TURN, Moves, as_parts
 from ppo_mask.adapters._on_host._stepper import IDLE
 from ppo_mask.adapters._shared import import_library
-from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState, calls_host
+from ppo_mask.adapters.from_gymnasium import GymnasiumEnv, HostState
 from ppo_mask.envs import AbstractEnv, Next, TimeStep
+from ppo_mask.envs._jitted import jitted
 from ppo_mask.envs.actions import Action, ActionLike, Actions
 from ppo_mask.envs.drawing import Picture
 from ppo_mask.games import Opponent, random_opponent
@@ -119,7 +120,7 @@ class PettingZooEnv(AbstractEnv[HostMatch]):
         """Closes all games and ends their workers. A later step begins new games."""
         self._moves.close()
 
-    @calls_host
+    @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[HostMatch, TimeStep]:
         """Starts a game, and plays it up to the agent's first turn."""
         game_key, others_key = jax.random.split(key)
@@ -139,7 +140,7 @@ class PettingZooEnv(AbstractEnv[HostMatch]):
         timestep, following = self.step_and_reset(key, key, state, action)
         return following.state, timestep
 
-    @calls_host
+    @jitted
     def step_and_reset(
         self,
         step_key: Key[Array, ""],

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Int, Key
 
-from ppo_mask.adapters._shared import StaticObject, import_library, make_named
+from ppo_mask.adapters._shared import import_library, make_named
 from ppo_mask.envs import ArrayInfo
 from ppo_mask.envs.drawing import Svg
 from ppo_mask.games import AbstractGame, Turn
@@ -27,13 +27,14 @@ class PgxGame(AbstractGame[ArrayTree]):
         num_players: the number of players; a :class:`~ppo_mask.games.Seat` in a game for one player
             has no opponent.
         name: pgx's name of the game.
+        game: the environment of pgx.
         observation_info: a board's channels come last.
     """
 
     num_actions: int = eqx.field(static=True)
     num_players: int = eqx.field(static=True)
     name: str = eqx.field(static=True)
-    _library_env: StaticObject = eqx.field(static=True)
+    game: Any = eqx.field(static=True)
     observation_info: ClassVar = ArrayInfo(channels_first=False)
 
     def __init__(self, game: Any):
@@ -49,12 +50,7 @@ class PgxGame(AbstractGame[ArrayTree]):
         game = make_named(import_library("pgx").make, "pgx", game)
         self.num_actions, self.num_players = int(game.num_actions), int(game.num_players)
         self.name = f"{game.id} of pgx"
-        self._library_env = StaticObject(game)
-
-    @property
-    def game(self) -> Any:
-        """The environment of pgx."""
-        return self._library_env.value
+        self.game = game
 
     def deal(self, key: Key[Array, ""]) -> tuple[ArrayTree, Turn]:
         """See :class:`~ppo_mask.games.AbstractGame`."""

@@ -1,10 +1,9 @@
 """Adapts an environment to Gymnasium (Towers et al. 2024, https://gymnasium.farama.org)."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
-import numpy as np
-
-from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, check_actions, gymnasium
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
 
@@ -19,9 +18,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     Randomness comes from ``np_random``: ``reset(seed=...)`` starts a sequence of episodes that
     depends only on the seed, and ``reset()`` starts the next episode of the sequence.
 
-    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects. If
-    the masks of later parts depend on earlier parts, only :meth:`part_mask` says what is allowed
-    there, and :meth:`action_masks` allows all in later parts.
+    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects.
 
     Attributes:
         env: the environment.
@@ -45,7 +42,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         env: AbstractEnv[Any],
         *,
         observation_space: gymnasium.Space[Any] | None = None,
-        renderers: Renderers | None = None,
+        renderers: Mapping[str, Callable[[Any], Any]] | None = None,
         render_mode: str | None = None,
         render_fps: int = 4,
     ) -> None:
@@ -61,12 +58,17 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: ``renderers`` does not have the mode ``render_mode``.
+            ValueError: ``renderers`` does not have the mode ``render_mode``, or the environment has
+                a ``part_mask``.
             TypeError: ``observation_space`` is None and no space can be made.
         """
-        self.observation_space, self.action_space = self._set_up(
-            env, observation_space, renderers or {}, render_mode, render_fps
-        )
+        self._renderers = dict(renderers or {})
+        if render_mode is not None and render_mode not in self._renderers:
+            known = ", ".join(self._renderers) or "none"
+            raise ValueError(f"render_mode must be one of {known}; got {render_mode!r}")
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": list(self._renderers), "render_fps": render_fps}
+        self.observation_space, self.action_space = self._set_up(env, observation_space)
         self._ended = False
 
     @property
@@ -77,7 +79,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             gymnasium.error.ResetNeeded: before the first reset.
         """
         self._require_reset("state")
-        return self._driver.state
+        return self._state
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -92,7 +94,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             The observation and the info.
         """
         super().reset(seed=seed)
-        (observation, self._mask, _, _, _, info), _ = self._driver.reset(self.np_random)
+        observation, _, _, _, info, _ = self._begin(self.np_random)
         self._ended = False
         self._show()
         return observation, info
@@ -116,29 +118,10 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         if self._ended:
             raise gymnasium.error.ResetNeeded("the episode has ended; call reset before step")
         action = check_actions(action, self.env.num_actions)
-        timestep, _ = self._driver.step(action)
-        observation, self._mask, reward, terminated, truncated, info = timestep
+        observation, reward, terminated, truncated, info, _ = self._take(action)
         self._ended = terminated or truncated
         self._show()
         return observation, reward, terminated, truncated, info
-
-    def part_mask(self, prefix: Any, k: int) -> Any:
-        """Returns which choices of part ``k`` are allowed after the choices before it.
-
-        With it, ``policy(observation, env.action_masks(), part_mask=env.part_mask)`` acts.
-
-        Args:
-            prefix: the choices of the parts before part ``k``, of which each was allowed.
-            k: the part, counted from 0.
-
-        Returns:
-            The mask ``[choices]``; None if :meth:`action_masks` has the masks of all parts.
-
-        Raises:
-            gymnasium.error.ResetNeeded: before the first reset.
-        """
-        self._require_reset("part_mask")
-        return self._driver.part_mask(np.asarray(prefix, np.int32).reshape(k))
 
     def render(self) -> Any:
         """Makes a frame of the current state.
@@ -150,10 +133,13 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.
         """
-        if self._can_render("make") and self.render_mode not in (None, "human"):
-            return self._renderers[self.render_mode](self._driver.state)
-        return None
+        self._require_reset("render")
+        if self.render_mode is None:
+            gymnasium.logger.warn("render does nothing without a render_mode; make takes one")
+        if self.render_mode in (None, "human"):
+            return None
+        return self._renderers[self.render_mode](self._state)
 
     def _show(self) -> None:
         if self.render_mode == "human":
-            self._renderers["human"](self._driver.state)
+            self._renderers["human"](self._state)

@@ -1,5 +1,6 @@
 """Adapts many copies of an environment to a Gymnasium vector environment."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -7,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, Renderers, check_actions, gymnasium
+from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, check_actions, gymnasium
 from ppo_mask.envs import AbstractEnv, VectorEnv
 
 _Flags = Bool[np.ndarray, " envs"]
@@ -22,13 +23,12 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
     ``info["final_obs"]`` has the old episode's last observation (an array of objects, None where no
     episode ended), and ``info["final_info"]`` has the info of the old episode's last step. Before
     the first step of an episode there is no info, so ``info["_<name>"]`` is False, as in
-    Gymnasium's own vectors.
+    Gymnasium's own vectors. To draw one environment, take a ``ToGymnasium``.
 
     Attributes:
         env: one of the environments.
         num_envs: the number of environments.
-        metadata: the render modes, frames per second and the autoreset mode.
-        render_mode: the mode that ``render`` uses, or None.
+        metadata: the autoreset mode.
         single_observation_space: the observation space of one environment.
         single_action_space: the action space of one environment.
         observation_space: the observation space of all environments together.
@@ -49,9 +49,6 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         num_envs: int,
         *,
         observation_space: gymnasium.Space[Any] | None = None,
-        renderers: Renderers | None = None,
-        render_mode: str | None = None,
-        render_fps: int = 4,
     ) -> None:
         """Compiles nothing yet; the first reset and the first step compile.
 
@@ -60,21 +57,15 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
             num_envs: the number of environments, at least 1.
             observation_space: the observation space of one environment; None for a space that is
                 bounded only by the arrays' dtypes.
-            renderers: for each render mode, the function that makes a frame from one environment's
-                state. A function for the mode ``human`` is ignored.
-            render_mode: one of the modes of ``renderers``, or None.
-            render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: ``renderers`` does not have the mode ``render_mode``, or ``num_envs`` is
-                below 1.
+            ValueError: ``num_envs`` is below 1, or the environment has a ``part_mask``.
             TypeError: ``observation_space`` is None and no space can be made.
         """
-        drawing = {mode: draw for mode, draw in (renderers or {}).items() if mode != "human"}
         self.single_observation_space, self.single_action_space = self._set_up(
-            VectorEnv(env, num_envs), observation_space, drawing, render_mode, render_fps
+            VectorEnv(env, num_envs), observation_space
         )
-        self.metadata["autoreset_mode"] = gymnasium.vector.AutoresetMode.SAME_STEP
+        self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
         self.num_envs = num_envs
         batch = gymnasium.vector.utils.batch_space
         self.observation_space = batch(self.single_observation_space, num_envs)
@@ -105,7 +96,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         if isinstance(seed, Sequence):
             raise ValueError(f"seed must be one whole number for all environments, got {seed!r}")
         super().reset(seed=seed)
-        (observation, self._mask, _, _, _, info), _ = self._driver.reset(self.np_random)
+        observation, _, _, _, info, _ = self._begin(self.np_random)
         return observation, _mark_infos(info, np.ones(self.num_envs, bool))
 
     def step(
@@ -129,45 +120,24 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
         """
         self._require_reset("step")
         actions = check_actions(actions, self.env.num_actions, self.num_envs)
-        timestep, final_observation = self._driver.step(actions)
-        observation, self._mask, reward, terminated, truncated, step_info = timestep
+        observation, reward, terminated, truncated, step_info, final = self._take(actions)
         ended = terminated | truncated
         info = _mark_infos(step_info, ~ended)
         if ended.any():
             info |= {
-                "final_obs": _copy_rows(jax.device_get(final_observation), ended),
+                "final_obs": _copy_rows(final, ended),
                 "final_info": _mark_infos(step_info, ended),
                 "_final_obs": ended,
                 "_final_info": ended.copy(),
             }
         return observation, reward.astype(np.float64), terminated, truncated, info
 
-    def render(self) -> tuple[Any, ...] | None:
-        """Makes a frame of each environment.
-
-        Returns:
-            The frames, from the renderer of ``render_mode``. Without a mode, ``render`` warns and
-            returns None.
-
-        Raises:
-            gymnasium.error.ResetNeeded: before the first reset.
-        """
-        if not self._can_render("make_vec") or self.render_mode is None:
-            return None
-        states = jax.device_get(self._driver.state.env_state)
-        frame = self._renderers[self.render_mode]
-        return tuple(frame(_row(states, number)) for number in range(self.num_envs))
-
-
-def _row(tree: Any, number: Any) -> Any:
-    return jax.tree.map(lambda x: x[number], tree)
-
 
 def _copy_rows(tree: Any, where: _Flags) -> Any:
     """Splits a tree into an array of objects ``[envs]``, with None where ``where`` is False."""
     rows = np.full(len(where), None, dtype=object)
     for number in np.flatnonzero(where):
-        rows[number] = jax.tree.map(np.array, _row(tree, number))
+        rows[number] = jax.tree.map(operator.itemgetter(number), tree)
     return rows
 
 

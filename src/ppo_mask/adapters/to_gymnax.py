@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.adapters._spaces import make_observation_space
-from ppo_mask.envs import AbstractEnv, TimeStep
+from ppo_mask.envs import AbstractEnv
 from ppo_mask.envs.actions import Actions
 from ppo_mask.jax_tools import ArrayTree
 
@@ -27,17 +27,13 @@ class GymnaxState(environment.EnvState):
     Attributes:
         time: the number of steps taken in the episode.
         env_state: the state of the environment itself.
-        action_mask: True where an action is allowed now.
-        terminated: whether the episode has ended in a terminal state.
-        truncated: whether the environment has truncated the episode.
+        timestep: what the environment's last reset or step returned.
     """
 
     # Any, since jax.tree.map makes states whose leaves are not arrays.
     time: Any
     env_state: Any
-    action_mask: Any
-    terminated: Any
-    truncated: Any
+    timestep: Any
 
 
 @struct.dataclass
@@ -101,7 +97,7 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         """Starts an episode; returns the observation and the state."""
         del params
         state, timestep = self.env.reset(_wrap_key(key))
-        return timestep.observation, _make_state(jnp.int32(0), state, timestep)
+        return timestep.observation, GymnaxState(jnp.int32(0), state, timestep)
 
     def step_env(
         self,
@@ -119,22 +115,22 @@ class ToGymnax(environment.Environment[GymnaxState, GymnaxParams]):
         del params
         number = jnp.asarray(action, jnp.int32)
         after, timestep = self.env.step(_wrap_key(key), state.env_state, number)
-        state = _make_state(state.time + 1, after, timestep)
+        state = GymnaxState(state.time + 1, after, timestep)
         reward = timestep.reward.astype(jnp.float32)  # gymnax's wrappers sum rewards in this dtype.
         return timestep.observation, state, reward, timestep.terminated, timestep.info
 
     def action_mask(self, state: GymnaxState) -> Bool[Array, "*batch actions"]:
         """Returns True where an action is allowed, for a state or a batch of states."""
-        return state.action_mask
+        return state.timestep.action_mask
 
     def is_terminated(self, state: GymnaxState, params: GymnaxParams) -> Bool[Array, ""]:
         """Whether the episode has ended in a terminal state."""
         del params
-        return state.terminated
+        return state.timestep.terminated
 
     def is_truncated(self, state: GymnaxState, params: GymnaxParams) -> Bool[Array, ""]:
         """Whether the environment or the parameters' step limit has truncated the episode."""
-        return state.truncated | (state.time >= params.max_steps_in_episode)
+        return state.timestep.truncated | (state.time >= params.max_steps_in_episode)
 
     def action_space(self, params: GymnaxParams | None = None) -> spaces.Discrete:
         """Returns the space of all actions, allowed or not."""
@@ -155,13 +151,3 @@ def _wrap_key(key: Array) -> Key[Array, ""]:
     """Converts an old-style key, an array of integers, to a typed key."""
     is_key = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     return key if is_key else jax.random.wrap_key_data(key)
-
-
-def _make_state(time: Any, state: ArrayTree, timestep: TimeStep) -> GymnaxState:
-    return GymnaxState(
-        time=time,
-        env_state=state,
-        action_mask=timestep.action_mask,
-        terminated=timestep.terminated,
-        truncated=timestep.truncated,
-    )

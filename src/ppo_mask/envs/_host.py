@@ -4,12 +4,14 @@ from abc import abstractmethod
 from typing import Any, TypeVar
 
 import jax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
 from ppo_mask.envs.actions import Action
 
 State = TypeVar("State")
+Result = TypeVar("Result")
 
 
 class AbstractHostEnv(AbstractEnv[State]):
@@ -67,6 +69,21 @@ def host_env_in(env: AbstractEnv[Any]) -> AbstractHostEnv[Any] | None:
         return isinstance(leaf, AbstractHostEnv)
 
     return next(filter(on_host, jax.tree.leaves(env, is_leaf=on_host)), None)
+
+
+def raise_failure(env: AbstractEnv[Any], result: Result) -> Result:
+    """Raises the error that broke a host environment in a call that is not compiled, if any.
+
+    Returns:
+        ``result``, what the call returned.
+    """
+    host_env = host_env_in(env)
+    if host_env is None or any(isinstance(x, Tracer) for x in jax.tree.leaves(result)):
+        return result
+    jax.block_until_ready(result)
+    if (failure := host_env.take_failure()) is not None:
+        raise failure
+    return result
 
 
 def require_host_support(env: AbstractEnv[Any]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from ppo_mask.envs._host import raise_failure
 from ppo_mask.envs.actions import Actions
 from ppo_mask.jax_tools import jit_inline, number_settings
 
@@ -13,6 +14,8 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def jitted(method: Method) -> Method:
     """Compiles ``reset`` or ``step`` if its caller is not compiled, under the usual settings.
+
+    There, it also raises the errors of environments outside of JAX.
 
     Actions become arrays first, or :func:`ppo_mask.jax_tools.jit_inline` would compile for each.
     """
@@ -24,6 +27,6 @@ def jitted(method: Method) -> Method:
         given = signature.bind(self, *args, **named).arguments
         if "action" in given:
             given["action"] = Actions.of(self.num_actions).convert(given["action"])
-        return compiled(*given.values())
+        return raise_failure(self, compiled(*given.values()))
 
     return cast(Method, call)

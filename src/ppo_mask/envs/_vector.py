@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppo_mask.envs._env import AbstractEnv, Next, TimeStep
-from ppo_mask.envs._host import require_host_support
+from ppo_mask.envs._host import raise_failure, require_host_support
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools import ArrayTree
@@ -133,7 +133,8 @@ class VectorEnv(eqx.Module, Generic[State]):
             state, timestep = env.reset(key)
             return strong_types(state), timestep
 
-        env_state, timestep = self._map(start, jax.random.split(key, self.num_envs))
+        begun = self._map(start, jax.random.split(key, self.num_envs))
+        env_state, timestep = raise_failure(self.env, begun)
         episode_return = jnp.zeros(self.num_envs, jnp.float32)
         episode_length = jnp.zeros(self.num_envs, jnp.int32)
         state = VectorState(env_state, episode_return, episode_length)
@@ -178,13 +179,9 @@ class VectorEnv(eqx.Module, Generic[State]):
             )
         step_keys, reset_keys = keys
         require_host_support(self.env)
-        final, following = self._map(
-            lambda env, *args: env.step_and_reset(*args),
-            step_keys,
-            reset_keys,
-            state.env_state,
-            actions,
-        )
+        args = step_keys, reset_keys, state.env_state, actions
+        stepped = self._map(lambda env, *args: env.step_and_reset(*args), *args)
+        final, following = raise_failure(self.env, stepped)
         ended = final.terminated | final.truncated
         episode_return = state.episode_return + final.reward.astype(jnp.float32)
         episode_length = state.episode_length + 1

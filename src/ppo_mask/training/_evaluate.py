@@ -15,7 +15,7 @@ from ppo_mask.acting import RolloutState, start_rollout
 from ppo_mask.acting._rollout import next_rollout_state
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import TimeLimit, VectorEnv
-from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs._host import host_env_in, raise_failure
 from ppo_mask.envs._shapes import Env, require_env
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
@@ -196,8 +196,7 @@ def evaluate(
             # Only after _begin: until then, the latest batch of environments is the training's.
             if host_env is not None:
                 host_env.release()
-    if host_env is not None and (failure := host_env.take_failure()) is not None:
-        raise failure
+    raise_failure(env, playing)
     if not allowed:
         raise ValueError(describe_empty_mask(env.num_actions))
     if not finite:

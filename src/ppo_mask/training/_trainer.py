@@ -18,7 +18,7 @@ from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.devices.platforms import platform_of
 from ppo_mask.devices.processes import is_multiprocess
 from ppo_mask.envs import AbstractEnv, VectorEnv
-from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs._host import host_env_in, raise_failure
 from ppo_mask.envs._shapes import Env, require_env
 from ppo_mask.errors import RunError, first_line, naming
 from ppo_mask.jax_tools import ArrayTree, for_platform
@@ -142,12 +142,7 @@ class Trainer(eqx.Module):
         """
         model = as_model(model)
         with second_interrupt_ends(), explained(self.env):
-            state = self.with_values().first_state(model, key)
-            if (host_env := host_env_in(self.env)) is not None:
-                jax.block_until_ready(state)
-                if (failure := host_env.take_failure()) is not None:
-                    raise failure
-        return state
+            return raise_failure(self.env, self.with_values().first_state(model, key))
 
     def train(
         self,

@@ -1,9 +1,9 @@
 """The host's side of the callback: the environments of all batches."""
 
 import secrets
-import threading
-from collections.abc import Callable
-from queue import Empty, SimpleQueue
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from ppo_mask.adapters._on_host._stepper import (
     SESSION,
     SLOT,
     Layout,
-    UnfitError,
     describe_error,
     record_of,
 )
@@ -28,71 +27,30 @@ ACTION, CUT, SEED = slice(3, -2), -2, -1
 # How many batches of episodes may exist at once; beyond that, the least recently used is closed.
 _MANY = 8
 
-# Seconds after which an environment that is to be closed, and is busy, counts as hung.
-_PATIENCE = 2.0
-
-
-class _Thread:
-    """A thread for all that is done with environments, since some know no other thread.
-
-    A daemon, so that an environment that hangs does not keep the program from ending.
-    """
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Any] = SimpleQueue()
-        self._waiting: set[SimpleQueue[Any]] = set()
-        threading.Thread(target=_serve, args=(self._calls,), daemon=True).start()
-
-    def ask(self, function: Any, *arguments: Any) -> SimpleQueue[Any]:
-        """Has a function called as soon as the thread is free; ``wait`` takes the reply."""
-        reply: SimpleQueue[Any] = SimpleQueue()
-        self._waiting.add(reply)
-        self._calls.put((function, arguments, reply))
-        return reply
-
-    def wait(self, reply: SimpleQueue[Any], timeout: float | None = None) -> Any:
-        """Returns or raises what a function did."""
-        try:
-            result, error = reply.get(timeout=timeout)
-        finally:
-            self._waiting.discard(reply)
-        if error is not None:
-            raise error
-        return result
-
-    def end(self) -> None:
-        """Ends the thread after all calls. Whoever waits for one gets an error at once."""
-        self._calls.put(None)
-        for reply in list(self._waiting):
-            reply.put((None, UnfitError("a step or a reset did not end")))
-
-
-def _serve(calls: SimpleQueue[Any]) -> None:
-    while (call := calls.get()) is not None:
-        function, arguments, reply = call
-        try:
-            reply.put((function(*arguments), None))
-        except BaseException as error:
-            reply.put((None, error))
-        del call, function, arguments, reply  # While the thread waits, it keeps nothing alive.
-
 
 class Host:
     """The environments of all batches that a ``GymnasiumEnv`` has begun.
 
     The class uses only NumPy: JAX waits for the callback, so the callback must not wait for JAX.
+
+    Attributes:
+        layout: see ``Layout``.
+        tree: the spaces of an observation's parts, in dicts and tuples.
+        is_stack: whether images are stacks of frames.
     """
 
-    def __init__(self, layout: Layout, make_stepper: Callable[[Layout, int], Any]) -> None:
+    def __init__(
+        self, layout: Layout, tree: Any, is_stack: bool, make_stepper: Callable[[Layout, int], Any]
+    ) -> None:
         """Makes no environment yet; each batch has a stepper for its number of environments."""
-        self.layout = layout
+        self.layout, self.tree, self.is_stack = layout, tree, is_stack
         self._make_stepper = make_stepper
         self._steppers: dict[int, Any] = {}  # By session; the least recently used comes first.
         self._failure: BaseException | None = None
         self._last = 0  # The session that began last.
-        self._is_over = False
-        self._thread: _Thread | None = None  # Of all environments, as long as there are any.
-        self._lock = threading.Lock()
+        # One thread for all that is done with environments, since some know no other thread.
+        self._thread = ThreadPoolExecutor(1)
+        weakref.finalize(self, _close, self._steppers, self._steppers)  # Also as the program ends.
 
     def __repr__(self) -> str:
         return self.layout.name
@@ -149,45 +107,14 @@ class Host:
 
     def release(self) -> None:
         """See ``AbstractHostEnv.release``."""
-        with self._lock:
-            if (stepper := self._steppers.pop(self._last, None)) is not None:
-                self._close([stepper])
+        self._in_thread(_close, self._steppers, [self._last])
 
     def close(self) -> None:
         """Closes all environments."""
-        with self._lock:
-            steppers, self._steppers = self._steppers, {}
-            self._close([*steppers.values()])
-
-    def end(self) -> None:
-        """Closes all environments for good, because the process ends."""
-        self._is_over = True
-        self.close()
-
-    def _close(self, steppers: list[Any]) -> None:
-        """Closes steppers, and ends the thread after the last; gives all up if one hangs."""
-        if (thread := self._thread) is None:
-            return
-        try:
-            thread.wait(thread.ask(len, ()), _PATIENCE)
-            for stepper in steppers:
-                thread.wait(thread.ask(stepper.close))
-        except Empty:
-            for stepper in [*steppers, *self._steppers.values()]:
-                getattr(stepper, "kill", tuple)()
-                thread.ask(stepper.close)
-            self._steppers = {}
-        if not self._steppers:
-            thread.end()
-            self._thread = None
+        self._in_thread(_close, self._steppers, self._steppers)
 
     def _in_thread(self, function: Any, *arguments: Any) -> Any:
-        with self._lock:
-            if self._is_over:
-                raise UnfitError("the program ends")
-            self._thread = self._thread or _Thread()
-            thread, reply = self._thread, self._thread.ask(function, *arguments)
-        return thread.wait(reply)
+        return self._thread.submit(function, *arguments).result()
 
     def _step(self, rows: Any) -> dict[str, Any]:
         number = int(rows[0, SESSION])
@@ -212,7 +139,7 @@ class Host:
                 f"back: {len(rows)} new episodes replace those that were running"
             )
         if len(self._steppers) == _MANY:
-            self._steppers.pop(next(iter(self._steppers))).close()
+            _close(self._steppers, [next(iter(self._steppers))])
         stepper = self._make_stepper(self.layout, len(rows))
         arrays = stepper.arrays
         arrays["seed"] = rows[:, SEED]
@@ -224,6 +151,12 @@ class Host:
         arrays["row"][:, BEGUN] = is_lost
         self._steppers[self._last] = stepper
         return _by_name(arrays)
+
+
+def _close(steppers: dict[int, Any], sessions: Iterable[int]) -> None:
+    for number in [*sessions]:
+        if (stepper := steppers.pop(number, None)) is not None:
+            stepper.close()
 
 
 def _by_name(arrays: Any) -> dict[str, Any]:

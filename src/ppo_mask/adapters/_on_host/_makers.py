@@ -5,19 +5,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from gymnasium.envs.registration import EnvSpec
-
-from ppo_mask.adapters._gymnasium import gymnasium
+from ppo_mask.adapters._gymnasium import EnvSpec, gymnasium
 from ppo_mask.adapters._on_host._spaces import counts_of, leaves_of, tree_of
 from ppo_mask.adapters._on_host._stepper import (
     GIVEN,
     Layout,
     UnfitError,
     check_returned,
+    close_silently,
     describe_error,
-    find_method,
+    find_attribute,
 )
-from ppo_mask.adapters._on_host._vectors import find_method_of
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, warn
 
@@ -28,8 +26,8 @@ _METHODS = (GIVEN, "action_masks", "valid_action_mask")
 """Methods of an environment that return its mask."""
 _ENTRIES = ("action_mask", "valid_actions")
 """Entries of an info or of a Dict observation that are the mask."""
-_STATISTICS = {"obs_rms": "normalize_observations", "return_rms": "normalize_rewards"}
-"""Attributes of wrappers that normalize by running means, and the fields of PPO to use instead."""
+_STATISTICS = ("obs_rms", "return_rms")
+"""Attributes of wrappers that normalize by running means."""
 
 
 def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
@@ -45,16 +43,20 @@ def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
     return make_masked
 
 
-def inspect_env(name: str, env: Any, infos: tuple[str, ...], mask: Mask) -> tuple[Layout, Any, Any]:
-    """Inspects and closes an environment or a vector.
+def inspect_env(
+    name: str, make: Callable[[], Any], infos: tuple[str, ...], mask: Mask
+) -> tuple[Layout, Any, Any]:
+    """Makes an environment, inspects it and closes it.
 
     Returns:
-        The layout; the tree of the observation's spaces; and whether images have their channels
-        first, if known.
+        The layout; the tree of the observation's spaces; and whether images are stacks of frames.
     """
-    prefix = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
-    names = f"{prefix}observation_space", f"{prefix}action_space"
-    space, actions = attempt(name, lambda: [getattr(env, name) for name in names])
+    env = attempt(name or "the environment", make)
+    if not isinstance(env, gymnasium.Env):
+        made = f"{type(env).__module__}.{type(env).__name__}"
+        raise ValueError(f"what should make a gymnasium.Env made a {made}")
+    name = name or env.metadata.get("name", type(env.unwrapped).__name__)
+    space, actions = attempt(name, lambda: (env.observation_space, env.action_space))
     kinds = gymnasium.spaces
     if not isinstance(actions, kinds.Discrete | kinds.MultiDiscrete | kinds.MultiBinary):
         kind = "Discrete, MultiDiscrete or MultiBinary"
@@ -64,9 +66,15 @@ def inspect_env(name: str, env: Any, infos: tuple[str, ...], mask: Mask) -> tupl
     if not leaves:
         raise ValueError(f"{name}: its observation has no numbers")
     source = attempt(name, lambda: _find_source(name, env, mask))
-    _warn_of_statistics(name, env)
+    statistics = find_attribute(env, _STATISTICS)
+    if statistics is not None and env.get_wrapper_attr("update_running_mean"):
+        warn(
+            f"{name}: running means ({statistics[0]}) begin anew in evaluations and resumed runs, "
+            "where the policy would see other numbers: leave out what normalizes, and use "
+            "--normalize-observations or --normalize-rewards (fields of pm.PPO)"
+        )
     is_stack = isinstance(env, gymnasium.wrappers.FrameStackObservation)
-    close(name, env)
+    close_silently(env)
     layout = Layout(
         name,
         count,
@@ -79,34 +87,13 @@ def inspect_env(name: str, env: Any, infos: tuple[str, ...], mask: Mask) -> tupl
         infos,
         tuple(env.metadata.get("render_modes", ())),
     )
-    return layout, tree, True if is_stack else None  # Frames are the first axis.
-
-
-def _warn_of_statistics(name: str, layer: Any) -> None:
-    """Warns of wrappers whose running means begin anew with each new environment."""
-    for attribute, field in _STATISTICS.items():
-        if hasattr(layer, attribute) and getattr(layer, "update_running_mean", True):
-            warn(
-                f"{name}: the running means of {type(layer).__name__} begin anew in evaluations "
-                "and resumed runs, where the policy would see other numbers: leave it out, and use "
-                f"{field} of pm.PPO (--{field.replace('_', '-')})"
-            )
-    if layer is not layer.unwrapped:
-        _warn_of_statistics(name, layer.env)
+    return layout, tree, is_stack
 
 
 def _find_source(name: str, env: Any, mask: Mask) -> tuple[str | None, str]:
     """Finds where the mask is (see ``Layout``); warns if there is none."""
     is_named = isinstance(mask, str)
-    find = find_method_of if isinstance(env, gymnasium.vector.VectorEnv) else find_method
-    if (found := find(env, ("part_mask",))) is not None:
-        env.reset(seed=0)
-        if found[1]((), 0) is not None:
-            raise UnfitError(
-                "its part_mask says that parts of an action depend on each other, which only "
-                "environments in JAX may have: make each combination of the parts one action"
-            )
-    if not is_named and (found := find(env, _METHODS)) is not None:
+    if not is_named and (found := find_attribute(env, _METHODS)) is not None:
         return "method", found[0]
     observation, info = check_returned(env.reset(seed=0), "reset")
     shown = observation if isinstance(observation, dict) else {}
@@ -114,7 +101,7 @@ def _find_source(name: str, env: Any, mask: Mask) -> tuple[str | None, str]:
         for kind, given in ("info", info), ("observation", shown):
             if entry in given:
                 return kind, entry
-    if is_named and find(env, (mask,)) is not None:
+    if is_named and find_attribute(env, (mask,)) is not None:
         return "method", mask
     if is_named:
         raise UnfitError(
@@ -133,24 +120,7 @@ def attempt(name: str, make: Callable[[], Any]) -> Any:
     try:
         return make()
     except (Exception, SystemExit) as error:
-        raise RunError((name or "the environment") + describe_error(error)) from error
-
-
-def first_made(name: str, make: Callable[[], Any], kind: type) -> Any:
-    """Makes an environment or a vector, to inspect it, and checks that it is one."""
-    env = attempt(name, make)
-    if not isinstance(env, kind):
-        wanted, made = (f"{x.__module__}.{x.__name__}" for x in (kind, type(env)))
-        raise ValueError(f"what should make a {wanted} made a {made}")
-    return env
-
-
-def close(name: str, env: Any) -> None:
-    """Closes an environment or a vector; only warns if that fails."""
-    try:
-        attempt(name, env.close)
-    except RunError as error:
-        warn(str(error))
+        raise RunError(name + describe_error(error)) from error
 
 
 def find_maker(

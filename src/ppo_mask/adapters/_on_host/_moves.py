@@ -2,16 +2,11 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from ppo_mask.adapters._on_host._stepper import UnfitError
-
-try:
-    import gymnasium
-    from gymnasium import spaces
-except ImportError as error:
-    line = "cannot be imported ({}); install it with pip install 'ppo-mask[pettingzoo]'"
-    raise ImportError(f"Gymnasium {line.format(error)}") from error
 
 TURN = "turn"
 """The part of an observation that says whose turn it is: 0 for the agent, n for player n."""

@@ -24,13 +24,8 @@ _RETURNED = {
 }
 _FLAGS = "terminated and truncated must be one boolean each"
 
-# Code that runs between the user's and this library's: an adapter's, Gymnasium's, a type checker's.
-_BETWEEN = (
-    "/ppo_mask/adapters/",
-    "/ppo_mask/_typecheck.py",
-    "<frozen ",
-    *(f"/site-packages/{library}/" for library in ("gymnasium", "jaxtyping", "beartype")),
-)
+# An error that a library raises, or this one, is seldom the library's fault.
+_OF_LIBRARIES = "site-packages", "/src/ppo_mask/", "<frozen "
 
 GIVEN = "given_mask"
 """The method that a maker adds to an environment for a function given as ``mask``."""
@@ -101,9 +96,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, UnfitError):
         return f": {text}"
     frames = traceback.extract_tb(error.__traceback__)
-    places = [frame for frame in frames if not any(x in frame.filename for x in _BETWEEN)]
-    # An error that a library raises is seldom the library's fault.
-    places = [x for x in places if "site-packages" not in x.filename] or places
+    places = [x for x in frames if not any(part in x.filename for part in _OF_LIBRARIES)] or frames
     at = f" at {places[-1].filename}:{places[-1].lineno} ({places[-1].name})" if places else ""
     return f" raised {type(error).__name__}{': ' if text else ''}{text}{at}"
 
@@ -133,19 +126,17 @@ def store_numbers(array: Any, where: Any, value: Any, must: str) -> None:
         raise UnfitError(f"{must}; got {value!r}") from None
 
 
-def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
-    """Copies a part of one or several observations to ``array[rows]``, if it fits its space."""
+def store(array: Any, row: Any, value: Any, path: Any, span: Any) -> None:
+    """Copies a part of an observation to ``array[row]``, if it fits its space."""
     value = np.asarray(value)
     # Signed and unsigned whole numbers fit each other; their range is checked instead.
     are_whole = value.dtype.kind in "iub" and array.dtype.kind in "iu"
     fits = are_whole or np.can_cast(value.dtype, array.dtype, "same_kind")
-    shape, where = array[rows].shape, "".join(f"[{key!r}]" for key in path)
+    shape, where = array[row].shape, "".join(f"[{key!r}]" for key in path)
     if value.shape != shape or not fits:
-        # A space has no axis of environments.
-        skip = int(isinstance(rows, (slice, np.ndarray)) and value.shape[:1] == shape[:1])
         raise UnfitError(
-            f"observation{where} is {value.dtype}{list(value.shape[skip:])}; its space says "
-            f"{array.dtype}{list(shape[skip:])}"
+            f"observation{where} is {value.dtype}{list(value.shape)}; its space says "
+            f"{array.dtype}{list(shape)}"
         )
     if are_whole:  # NumPy would wrap a number out of its range silently.
         limits = np.iinfo(array.dtype)
@@ -157,7 +148,7 @@ def store(array: Any, rows: Any, value: Any, path: Any, span: Any) -> None:
                 f"observation{where} holds {first}; its space, kept as {array.dtype}, has "
                 f"{bounds[0]} to {bounds[1]}"
             )
-    array[rows] = value
+    array[row] = value
 
 
 def part_of(observation: Any, path: Any) -> Any:
@@ -167,16 +158,11 @@ def part_of(observation: Any, path: Any) -> Any:
     return observation
 
 
-def find_method(env: Any, names: Any) -> Any:
-    """Returns the first of ``names`` that ``env`` or what it wraps has, and the method; or None."""
+def find_attribute(env: Any, names: Any) -> Any:
+    """Returns the first of ``names`` that ``env`` or what it wraps has, and its value; or None."""
     for name in names:
-        try:
-            method = env.get_wrapper_attr(name)
-        except AttributeError:
-            continue
-        if not callable(method):
-            raise UnfitError(f"{name} must be a method, which returns the mask")
-        return name, method
+        with contextlib.suppress(AttributeError):
+            return name, env.get_wrapper_attr(name)
     return None
 
 
@@ -186,16 +172,6 @@ def name_source(source: Any) -> str:
     if kind == "method":
         return "mask(environment)" if name == GIVEN else f"{name}()"
     return f'{kind}["{name}"]'
-
-
-def read_entry(info: Any, observation: Any, source: Any) -> Any:
-    """Reads the mask, or a vector's masks, from an info or an observation."""
-    kind, name = source
-    if kind == "observation":
-        return observation[name]
-    if (value := info.get(name)) is None:
-        raise UnfitError(f'info has no "{name}" here, though it had one before')
-    return value
 
 
 def check_mask(mask: Any, layout: Layout) -> Any:
@@ -245,7 +221,7 @@ def _read_list(array: Any, layout: Layout) -> Any:
 
 
 def close_silently(env: Any) -> None:
-    """Closes an environment or a vector; ``_makers.close`` has shown any failure already."""
+    """Closes an environment, which may fail where it is no longer needed."""
     with contextlib.suppress(Exception, SystemExit):
         env.close()
 
@@ -272,7 +248,7 @@ class Stepper:
             raise UnfitError("the function that makes it returned the same environment twice")
         kind, name = layout.mask
         with_masks = self._envs.items() if kind == "method" else ()
-        self._masks = {row: find_method(env, [name])[1] for row, env in with_masks}
+        self._masks = {row: find_attribute(env, [name])[1] for row, env in with_masks}
         for i in "mask", "final_mask":
             arrays[i][first:last] = True
         leaves = [(path, span) for path, _, _, span in layout.leaves]
@@ -343,8 +319,11 @@ class Stepper:
 
     def _mask(self, row: int, info: Any, observation: Any) -> Any:
         layout = self._layout
-        own = self._masks[row]() if self._masks else read_entry(info, observation, layout.mask)
-        return check_mask(own, layout)
+        kind, name = layout.mask
+        if kind == "info" and info.get(name) is None:
+            raise UnfitError(f'info has no "{name}" here, though it had one before')
+        given = info if kind == "info" else observation
+        return check_mask(self._masks[row]() if self._masks else given[name], layout)
 
     def _last_mask(self, row: int, info: Any, observation: Any) -> Any:
         """The mask where an episode was cut off; all True if the environment has none there."""

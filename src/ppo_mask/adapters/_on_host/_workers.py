@@ -82,15 +82,10 @@ class Workers:
         for process, _ in self._workers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0, patience_ends - time.monotonic()))
-        self.kill()
-        for process, _ in self._workers:
-            process.wait()
-        self._workers.clear()
-
-    def kill(self) -> None:
-        """Ends the workers at once; another thread may wait for them."""
         for process, _ in self._workers:
             process.kill()
+            process.wait()
+        self._workers.clear()
 
     def _tell_all(self, command: bytes) -> None:
         for _, connection in self._workers:

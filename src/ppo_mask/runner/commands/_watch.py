@@ -13,7 +13,7 @@ import numpy as np
 
 from ppo_mask.devices.interrupts import second_interrupt_ends
 from ppo_mask.envs import Actions
-from ppo_mask.envs._host import host_env_in
+from ppo_mask.envs._host import host_env_in, raise_failure
 from ppo_mask.envs.drawing import Decision, Frame, Picture, draw, film, html, page
 from ppo_mask.envs.drawing._frames import name_action
 from ppo_mask.errors import RunError
@@ -95,11 +95,7 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         return action, path.mask, path.probs, value, hidden
 
     def show(state: Any, timestep: Any) -> Picture:
-        # Compiled code cannot raise an error from an environment in Python, so ask the host.
-        jax.block_until_ready(timestep)
-        if host is not None and (failure := host.take_failure()) is not None:
-            raise failure
-        picture = draw(env, state, timestep)
+        picture = draw(env, state, raise_failure(env, timestep))
         if isinstance(picture, str) or (picture is not None and not as_text):
             return picture
         if step == 0 and (host is not None or picture is not None):

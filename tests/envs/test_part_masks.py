@@ -13,7 +13,6 @@ import pytest
 
 import ppo_mask as pm
 from ppo_mask.adapters.to_gymnasium import ToGymnasium
-from ppo_mask.adapters.to_gymnasium_vector import ToGymnasiumVector
 from ppo_mask.envs.probes import MaskedDoors, MaskedVaults
 from ppo_mask.errors import ProtocolError
 
@@ -183,8 +182,21 @@ def test_a_policy_acts_part_by_part_inside_and_outside_of_compiled_code():
         policy(*seen, part_mask=lambda prefix, k: [k == 0] * VAULTS.num_actions[k])
 
 
-@pytest.mark.parametrize("make", [ToGymnasium, lambda env: ToGymnasiumVector(env, 2)])
-def test_gymnasium_has_no_place_for_it(make):
-    line = "^MaskedVaults has a part_mask, which Gymnasium has no place for: make each combination"
-    with pytest.raises(ValueError, match=line):
-        make(VAULTS)
+def test_a_gymnasium_environment_says_what_a_part_may_be():
+    env = ToGymnasium(VAULTS)
+    with pytest.raises(Exception, match="call reset before part_mask"):
+        env.part_mask((), 0)
+    model = pm.network_for(VAULTS, "mlp", hidden_dim=8, key=jax.random.key(0))
+    policy, steps = pm.Policy(model), 0
+    observation, _ = env.reset(seed=0)
+    over = False
+    while not over:
+        assert env.action_masks()[4:].all()
+        np.testing.assert_array_equal(env.part_mask((), 0), env.action_masks()[:4])
+        action = policy(observation, env.action_masks(), part_mask=env.part_mask)
+        observation, _, over, _, _ = env.step(np.asarray(action))
+        steps += 1
+    assert steps == 2  # A forbidden key would have ended the episode after the first.
+    env = ToGymnasium(MaskedDoors())
+    env.reset(seed=0)
+    assert env.part_mask([1], 1) is None

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Int
 
 from ppo_mask.adapters._spaces import make_observation_space
 from ppo_mask.envs import AbstractEnv, VectorEnv, VectorTimeStep
-from ppo_mask.envs._env import masks_parts_in_turn
 from ppo_mask.envs.actions import Actions, NumActions
 from ppo_mask.jax_tools import compile_for
 
@@ -59,11 +58,6 @@ class AbstractGymnasiumEnv:
     ) -> tuple[Any, Any]:
         """Sets the attributes; returns the observation and action spaces of one environment."""
         self.env = env.env if isinstance(env, VectorEnv) else env
-        if masks_parts_in_turn(self.env):
-            raise ValueError(
-                f"{type(self.env).__name__} has a part_mask, which Gymnasium has no place for: "
-                "make each combination of the parts one action"
-            )
         self._stepped, self._programs, self._mask = env, {}, None
         spaces, count, actions = gymnasium.spaces, env.num_actions, Actions.of(env.num_actions)
         return (
@@ -108,10 +102,13 @@ class AbstractGymnasiumEnv:
         """
         return self._run(_step, self._key_data, self._state, action)
 
-    def _run(self, function: Any, *args: Any) -> Any:
+    def _program(self, function: Any) -> Any:
         if function not in self._programs:
             self._programs[function] = compile_for(self._stepped, function)
-        self._key_data, self._state, shown = self._programs[function](*args)
+        return self._programs[function]
+
+    def _run(self, function: Any, *args: Any) -> Any:
+        self._key_data, self._state, shown = self._program(function)(*args)
         # A lambda, since the types of a function would be checked for every array.
         writable: Any = lambda x: np.array(x) if x.ndim else x.item()  # noqa: E731
         self._mask, *others = jax.tree.map(writable, jax.device_get(shown))

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+import jax
+import numpy as np
+
 from ppo_mask.adapters._gymnasium import AbstractGymnasiumEnv, check_actions, gymnasium
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.jax_tools import ArrayTree
@@ -18,7 +21,9 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     Randomness comes from ``np_random``: ``reset(seed=...)`` starts a sequence of episodes that
     depends only on the seed, and ``reset()`` starts the next episode of the sequence.
 
-    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects.
+    For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects. If
+    the masks of later parts depend on earlier parts, only :meth:`part_mask` says what is allowed
+    there, and :meth:`action_masks` allows all in later parts.
 
     Attributes:
         env: the environment.
@@ -58,8 +63,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             render_fps: frames per second, for videos.
 
         Raises:
-            ValueError: ``renderers`` does not have the mode ``render_mode``, or the environment has
-                a ``part_mask``.
+            ValueError: ``renderers`` does not have the mode ``render_mode``.
             TypeError: ``observation_space`` is None and no space can be made.
         """
         self._renderers = dict(renderers or {})
@@ -123,6 +127,25 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
         self._show()
         return observation, reward, terminated, truncated, info
 
+    def part_mask(self, prefix: Any, k: int) -> Any:
+        """Returns which choices of part ``k`` are allowed after the choices before it.
+
+        With it, ``policy(observation, env.action_masks(), part_mask=env.part_mask)`` acts.
+
+        Args:
+            prefix: the choices of the parts before part ``k``, of which each was allowed.
+            k: the part, counted from 0.
+
+        Returns:
+            The mask ``[choices]``; None if :meth:`action_masks` has the masks of all parts.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        self._require_reset("part_mask")
+        prefix = np.asarray(prefix, np.int32).reshape(k)
+        return jax.device_get(self._program(_part_mask)(self._state, prefix))
+
     def render(self) -> Any:
         """Makes a frame of the current state.
 
@@ -143,3 +166,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
     def _show(self) -> None:
         if self.render_mode == "human":
             self._renderers["human"](self._state)
+
+
+def _part_mask(env: Any, state: Any, prefix: Any) -> Any:
+    return env.part_mask(state, prefix, len(prefix))

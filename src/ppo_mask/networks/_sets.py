@@ -196,12 +196,9 @@ class SetActorCritic(AbstractActorCritic):
         self, observation: Any, action_mask: Bool[Array, " actions"]
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         sets, rest = observation
-        if (tuple(x.shape for x, _ in sets), rest.size) != (self.set_shapes, self.rest_size):
-            shapes = ", ".join(str(list(x.shape)) for x, _ in sets)
-            raise ValueError(
-                f"the network takes sets of {self.set_shapes} and {self.rest_size} other numbers, "
-                f"got {shapes} and {rest.size}"
-            )
+        given = tuple(x.shape for x, _ in sets), rest.size
+        if given != (wanted := (self.set_shapes, self.rest_size)):
+            raise ValueError(f"the network takes sets, and other numbers, of {wanted}, got {given}")
         act, valid = getattr(jax.nn, self.activation), [valid for _, valid in sets]
         sees = [[jnp.broadcast_to(y, (len(x), len(y))) for y in valid] for x in valid]
         if self._layout[0]:  # An element sees those with which the mask allows a pair.

@@ -6,6 +6,7 @@ python examples/train_elsewhere.py --library pgx --name connect_four --opponent 
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Array
@@ -86,13 +87,20 @@ def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
     )
 
 
-def make_model(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:
-    """Makes an MLP with layer norm, for returns of hundreds; see docs/tuning.md."""
-    sizes: dict[str, Any] = {"hidden_dim": network.hidden_dim, "num_layers": network.num_layers}
-    return network_for(env, "mlp", key=key, layer_norm=True, **sizes)
+def make_model(kind: str, **more: bool) -> Callable[..., Model]:
+    """Returns a function that makes a kind of network."""
+
+    def make(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:
+        names = "hidden_dim", "num_layers", "activation"
+        sizes = {name: getattr(network, name) for name in names}
+        return network_for(env, kind, key=key, **sizes, **more)
+
+    return make
 
 
-TASK = Task[Elsewhere](make_env, make_model, curriculum=make_curriculum)
+# The MLP has layer norm, for returns of hundreds; see docs/tuning.md.
+NETWORKS = {"mlp": make_model("mlp", layer_norm=True), "sets": make_model("sets")}
+TASK = Task[Elsewhere](make_env, networks=NETWORKS, curriculum=make_curriculum)
 DEFAULTS = RunConfig(
     Elsewhere(), PPO(num_envs=32, learning_rate=1e-3), run=RunSettings(total_timesteps=500_000)
 )

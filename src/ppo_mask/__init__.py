@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         MLPActorCritic,
         Model,
         Policy,
+        SetActorCritic,
         network_for,
     )
     from ppo_mask.ppo import PPO
@@ -125,6 +126,7 @@ __all__ = [
     "Model",
     "MultiTask",
     "Policy",
+    "SetActorCritic",
     "TimeLimit",
     "TimeStep",
     "TrainState",

@@ -1,5 +1,6 @@
 """jumanji's environments as ours: equal to their own steps, and masks kept."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib
@@ -10,6 +11,7 @@ from matplotlib import pyplot
 from playing import assert_equal, assert_same_play, keys_of, played, replayed
 from ppo_mask.adapters.jumanji import JumanjiEnv
 from ppo_mask.envs import check_env
+from ppo_mask.networks import describe_network, network_for
 
 jumanji = pytest.importorskip("jumanji", reason="pip install 'ppo-mask[jumanji]'")
 
@@ -165,3 +167,13 @@ def test_unsupported_environments_are_refused():
         JumanjiEnv("MultiCVRP-v0")
     with pytest.raises(ValueError, match="Unregistered environment Snake-v9"):
         JumanjiEnv("Snake-v9")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("BinPack-v2", "40 x 6, 20 x 4"), ("Knapsack-v1", "50 x 4")]
+)
+def test_packing_names_its_sets_of_candidates(name, words):
+    env, key = JumanjiEnv(name), jax.random.key(0)
+    model = eqx.filter_eval_shape(lambda: network_for(env, "sets", hidden_dim=8, key=key))
+    assert f"(sets of {words})" in describe_network(model, env)
+    assert JumanjiEnv(snake()).observation_sets is None

@@ -45,6 +45,7 @@ def test_a_run_trains_the_one_that_is_named_or_else_the_first(tmp_path: Path) ->
             "hidden_dim": 8,
             "num_layers": 1,
             "shared_layers": 0,
+            "activation": "tanh",
             "channels_first": None,
             "initial_policy": None,
         }

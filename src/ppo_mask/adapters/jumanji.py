@@ -20,6 +20,11 @@ from ppo_mask.envs.drawing import Picture
 from ppo_mask.jax_tools import ArrayTree, number_settings
 from ppo_mask.jax_tools._trees import strong_types
 
+_SETS = {
+    "BinPack": (("ems", "ems_mask"), ("items", "items_placed", "items_mask")),
+    "Knapsack": (("weights", "values", "packed_items", "action_mask", None),),
+}
+
 
 @final
 class JumanjiEnv(AbstractEnv[ArrayTree]):
@@ -105,6 +110,11 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
 
         observation = jax.eval_shape(self.environment.observation_spec.generate_value)
         return jax.tree_util.tree_map_with_path(info, observation)
+
+    @property
+    def observation_sets(self) -> Any:
+        """Of BinPack, the spaces and the items; of Knapsack, the items; else None."""
+        return _SETS.get(type(self.environment).__name__)
 
     @jitted
     def reset(self, key: Key[Array, ""]) -> tuple[ArrayTree, TimeStep]:

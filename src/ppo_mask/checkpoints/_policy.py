@@ -26,10 +26,13 @@ from ppo_mask.networks import (
     Model,
     ModelLike,
     Policy,
+    SetActorCritic,
+    SetReader,
     as_model,
 )
 
-_KNOWN = (Model, IdentityReader, ArrayReader, MLPActorCritic, ConvActorCritic, GRUActorCritic)
+_READERS = IdentityReader, ArrayReader, SetReader
+_KNOWN = (Model, *_READERS, MLPActorCritic, ConvActorCritic, GRUActorCritic, SetActorCritic)
 
 
 def save_policy(model: ModelLike, path: str | Path) -> None:

@@ -195,6 +195,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
             the mask concatenates the parts' masks to a length of ``a + b + …``.
         observation_info: optional; an :class:`ArrayInfo` for all arrays of the observation, or a
             tree of them like the observation.
+        observation_sets: optional; which arrays of the observation are sets of candidates, as
+            :class:`ppo_mask.networks.SetReader` takes them.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm

@@ -53,6 +53,11 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         """That of the environment inside."""
         return declared_info(self.env)
 
+    @property
+    def observation_sets(self) -> Any:
+        """That of the environment inside, if it has one."""
+        return getattr(self.env, "observation_sets", None)
+
     def reset(self, key: Key[Array, ""]) -> tuple[tuple[State, Int[Array, ""]], TimeStep]:
         """Starts an episode and its count of steps."""
         state, timestep = self.env.reset(key)

@@ -30,6 +30,7 @@ from ._model import (
 )
 from ._policy import ModelLike, Policy, as_model
 from ._reader import AbstractReader, ArrayReader, IdentityReader
+from ._sets import SetActorCritic, SetReader
 from ._uniform import UniformActorCritic
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "Model",
     "ModelLike",
     "Policy",
+    "SetActorCritic",
+    "SetReader",
     "UniformActorCritic",
     "add_normalization",
     "as_model",

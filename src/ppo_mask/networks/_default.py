@@ -18,6 +18,7 @@ from ppo_mask.networks._mlp import MLPActorCritic
 from ppo_mask.networks._model import Model
 from ppo_mask.networks._policy import ModelLike, as_model
 from ppo_mask.networks._reader import ArrayReader, find_grid
+from ppo_mask.networks._sets import SetActorCritic, SetReader, by_name
 from ppo_mask.networks.layers import observation_shapes, size_of
 
 _LARGE = 100  # Cells per side; larger images are slow to learn from, which a warning says.
@@ -28,6 +29,7 @@ _NETWORKS: dict[str, Callable[..., AbstractActorCritic]] = {
     "mlp": MLPActorCritic,
     "gru": GRUActorCritic,
     "conv": ConvActorCritic,
+    "sets": SetActorCritic,
 }
 
 
@@ -43,18 +45,19 @@ def network_for(
 
     Args:
         env: an :class:`~ppo_mask.envs.AbstractEnv` with any observation of numbers.
-        kind: "mlp" for an :class:`MLPActorCritic`, "gru" for a :class:`GRUActorCritic`, or "conv"
-            for a :class:`ConvActorCritic`; None for convolutions where the observation has an image
-            or a board, else an MLP.
+        kind: "mlp" for an :class:`MLPActorCritic`, "gru" for a :class:`GRUActorCritic`, "conv" for
+            a :class:`ConvActorCritic`, or "sets" for a :class:`SetActorCritic`; None
+            for convolutions where the observation has an image or a board, else an MLP.
         key: the random key of the initial weights.
         channels_first: whether the first axis of an image or board has its channels; see
             :meth:`ArrayReader.for_env`.
         sizes: arguments of the network's constructor, such as ``hidden_dim``. With no ``kind``, an
-            argument that the network does not have is not used.
+            argument that the network does not have is not used. For "sets", ``sets`` may say which
+            arrays are sets, as :class:`SetReader` takes it; else ``observation_sets`` of ``env``.
 
     Raises:
-        ValueError: the observation has no numbers, or no image or board for "conv"; a size is
-            invalid; or there is no such network.
+        ValueError: the observation has no numbers, no image or board for "conv", or no sets that
+            fit the actions for "sets"; a size is invalid; or there is no such network.
         TypeError: a ``kind`` is given, and its network has no such size.
 
     Example:
@@ -71,6 +74,17 @@ def network_for(
     chosen = kind
     if chosen is None:
         chosen = "mlp" if find_grid(env, observation, channels_first) is None else "conv"
+    if chosen == "sets":
+        sets = sizes.pop("sets", None) or getattr(env, "observation_sets", None)
+        if not sets:
+            raise ValueError(
+                f"which of {', '.join(by_name(observation))} are sets? The environment's "
+                "observation_sets, or sets=, says so; see ppo_mask.networks.SetReader"
+            )
+        reader = SetReader(sets)
+        found, rest = jax.eval_shape(lambda x: reader.join(reader.features(x)), observation)
+        shapes = tuple(x.shape for x, _ in found), rest.size
+        return Model(reader, SetActorCritic(*shapes, env.num_actions, key=key, **sizes))
     make, sizes = _NETWORKS[chosen], jax.tree.map(python_scalar, sizes)
     if kind is None:
         known = inspect.signature(make).parameters
@@ -115,13 +129,15 @@ def describe_network(model: ModelLike, env: Any, observation: Any = None) -> str
     shown = ", ".join(f"{name.lstrip('.')} {shape}".strip() for name, shape in arrays.items())
     if len(arrays) > _SHOWN:
         shown = f"{len(arrays)} arrays of {size_of(observation):,} numbers"
-    made = f"{model.description}{_describe_grid(model)}, {model.num_parameters:,} parameters"
+    made = f"{model.description}{_describe_inputs(model)}, {model.num_parameters:,} parameters"
     return f"{shown} -> {made} -> {Actions.of(env.num_actions)}"
 
 
-def _describe_grid(model: Model) -> str:
-    """Describes how a reader reads a grid; empty without one."""
-    reader = model.reader
+def _describe_inputs(model: Model) -> str:
+    """Describes sets, and how a reader reads a grid; empty without these."""
+    reader, network = model.reader, model.network
+    if isinstance(network, SetActorCritic):
+        return f" (sets of {', '.join(f'{n} x {m}' for n, m in network.set_shapes)})"
     if not isinstance(reader, ArrayReader) or reader.grid_shape is None:
         return ""
     rows, columns, channels = reader.cells

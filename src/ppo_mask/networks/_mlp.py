@@ -14,12 +14,12 @@ from ppo_mask.networks._distribution import (
     MaskedMultiCategorical,
     masked_distribution,
 )
-from ppo_mask.networks.layers import activate, affine, as_vector, check_sizes, linear
+from ppo_mask.networks.layers import Activation, activate, affine, as_vector, check_sizes, linear
 
 
 @final
 class MLPActorCritic(AbstractActorCritic):
-    """Two tanh MLPs, one for the policy and one for the value, on a vector of numbers.
+    """Two MLPs, one for the policy and one for the value, on a vector of numbers.
 
     :func:`ppo_mask.network_for` makes one for any observation. Without a reader, the arrays of an
     observation are joined into one vector.
@@ -43,7 +43,7 @@ class MLPActorCritic(AbstractActorCritic):
         num_actions: number of logits of the policy; if MultiDiscrete, a number for each part.
         hidden_dim: width of the hidden layers.
         num_layers: number of hidden layers of each MLP.
-        layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before their tanh
+        layer_norm: whether to normalize hidden layers to mean 0 and variance 1 before tanh
             (Ba et al. 2016, arXiv:1607.06450), without learned scale and offset. This is not useful
             for observations of one or two numbers, since it hides their magnitude.
         policy_gain: factor on the last hidden layer before the policy's head.
@@ -51,6 +51,7 @@ class MLPActorCritic(AbstractActorCritic):
             logits of later parts depend on that choice; 0 for no dependence.
         shared_layers: number of first hidden layers that policy and value share. For a long
             observation, most of the cost is in the first layer; sharing this layer halves its cost.
+        activation: of the hidden layers: "tanh", "relu" or "gelu".
         trunk: the shared layers.
         actor: the policy's other layers.
         critic: the value's other layers.
@@ -76,6 +77,7 @@ class MLPActorCritic(AbstractActorCritic):
     policy_gain: float = eqx.field(static=True)
     shared_layers: int = eqx.field(static=True)
     part_embedding: int = eqx.field(static=True)
+    activation: Activation = eqx.field(static=True)
     trunk: tuple[eqx.nn.Linear, ...]
     actor: tuple[eqx.nn.Linear, ...]
     critic: tuple[eqx.nn.Linear, ...]
@@ -91,6 +93,7 @@ class MLPActorCritic(AbstractActorCritic):
         policy_gain: float = 1.0,
         shared_layers: int = 0,
         part_embedding: int = 0,
+        activation: Activation = "tanh",
         *,
         key: Key[Array, ""],
     ):
@@ -102,6 +105,7 @@ class MLPActorCritic(AbstractActorCritic):
         self.policy_gain = policy_gain
         self.shared_layers = shared_layers
         self.part_embedding = part_embedding
+        self.activation = activation
         check_sizes(self, "observation_size", "num_actions", "hidden_dim", "num_layers")
         actor_key, critic_key = jax.random.split(key)
         if not 0 <= shared_layers <= num_layers:
@@ -125,7 +129,7 @@ class MLPActorCritic(AbstractActorCritic):
     ) -> tuple[AbstractMaskedDistribution, Float[Array, ""]]:
         x = as_vector(observation, self.observation_size)
         for layer in self.trunk:
-            x = activate(layer, x, self.layer_norm)
+            x = activate(layer, x, self.layer_norm, self.activation)
         logits = self._apply(self.actor, x, self.policy_gain)
         value = self._apply(self.critic, x, 1.0)
         if self.earlier is None or not isinstance(self.num_actions, tuple):
@@ -139,7 +143,7 @@ class MLPActorCritic(AbstractActorCritic):
         self, layers: tuple[eqx.nn.Linear, ...], x: Float[Array, " n_in"], gain: float
     ) -> Float[Array, " n_out"]:
         for layer in layers[:-1]:
-            x = activate(layer, x, self.layer_norm)
+            x = activate(layer, x, self.layer_norm, self.activation)
         return affine(layers[-1], x, gain)
 
 

@@ -1,7 +1,7 @@
 """The linear layers of the library's networks, also for custom networks."""
 
 import math
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
 import jax
@@ -12,6 +12,8 @@ from jaxtyping import Array, Float, Key
 from ppo_mask.envs._shapes import require_env, trace_call
 from ppo_mask.jax_tools import ArrayTree, flat_numbers
 from ppo_mask.networks._products import bfloat16_product
+
+Activation: TypeAlias = Literal["tanh", "relu", "gelu"]
 
 _EPSILON = 1e-5  # added to a variance, as in Flax and PyTorch
 
@@ -66,9 +68,12 @@ def affine(
 
 
 def activate(
-    layer: eqx.nn.Linear, x: Float[Array, " n_in"], layer_norm: bool
+    layer: eqx.nn.Linear,
+    x: Float[Array, " n_in"],
+    layer_norm: bool,
+    activation: Activation = "tanh",
 ) -> Float[Array, " n_out"]:
-    """Applies a layer and tanh.
+    """Applies a layer and an activation.
 
     With ``layer_norm``, the weights of each input, and the biases, are shifted to mean 0 over the
     outputs, so that the outputs have mean 0. Shifting the outputs instead would cost more: a batch
@@ -77,15 +82,17 @@ def activate(
     Args:
         layer: a layer with a bias, such as one from :func:`linear`.
         x: one vector.
-        layer_norm: whether to normalize the outputs to mean 0 and variance 1 before the tanh.
+        layer_norm: whether to normalize the outputs to mean 0 and variance 1 before the activation.
+        activation: "tanh", "relu" or "gelu".
     """
+    act = getattr(jax.nn, activation)
     if not layer_norm:
-        return jnp.tanh(affine(layer, x))
+        return act(affine(layer, x))
     centered = jax.tree.map(_centered, layer)
     x = affine(centered, x)
     # Not jnp.square: for its gradient, XLA's CPU compiler calls a slow library function.
     variance = (x * x).sum() * (1 / x.size)
-    return jnp.tanh(x * jax.lax.rsqrt(variance + _EPSILON))
+    return act(x * jax.lax.rsqrt(variance + _EPSILON))
 
 
 def _centered(parameters: Float[Array, "n_out *n_in"]) -> Float[Array, "n_out *n_in"]:

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from ppo_mask.checkpoints._runs import LATEST
 from ppo_mask.devices.cpu import ENVS_PER_CORE
+from ppo_mask.networks.layers import Activation
 from ppo_mask.ppo import PPO
 from ppo_mask.runner._phases import PhaseSettings
 from ppo_mask.runner._schema import setting
@@ -37,6 +38,7 @@ class NetworkSettings:
     shared_layers: int = setting(
         0, "hidden layers, from the first on, that policy and value share in an MLP", at_least=0
     )
+    activation: Activation = setting("tanh", "of the hidden layers of an MLP, and of sets")
     channels_first: bool | None = setting(
         None,
         "whether the first axis of an image or board has its channels, or else the last; none: as "

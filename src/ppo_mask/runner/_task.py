@@ -37,7 +37,7 @@ def default_network(env: AbstractEnv[Any], network: NetworkSettings, key: Key[Ar
     Raises:
         RunError: the observation contains no numbers.
     """
-    sizes = ("hidden_dim", "num_layers", "shared_layers", "channels_first")
+    sizes = ("hidden_dim", "num_layers", "shared_layers", "activation", "channels_first")
     return _network_of(None, *sizes)(env, network, key)
 
 
@@ -57,8 +57,9 @@ def _network_of(kind: str | None, *sizes: str) -> Callable[..., Model]:
 
 _OFFERED: Mapping[str, MakeModel] = {
     _UNNAMED: default_network,
-    "mlp": _network_of("mlp", "hidden_dim", "num_layers", "shared_layers"),
+    "mlp": _network_of("mlp", "hidden_dim", "num_layers", "shared_layers", "activation"),
     "gru": _network_of("gru", "hidden_dim"),
+    "sets": _network_of("sets", "hidden_dim", "num_layers", "activation"),
 }
 """The networks of a task that names none."""
 
@@ -73,7 +74,7 @@ class Task(Generic[Environment]):
         make_model: makes the network, which is called "default".
         networks: functions like ``make_model``, by name, to use in its place; ``--network`` chooses
             a name, and the first name is the default. A task with neither offers the default
-            network, "mlp" and "gru".
+            network, "mlp", "gru" and "sets".
         metrics: additional metrics to log, by name.
         console_columns: additional columns of the console's table: the names of metrics, by
             heading.

@@ -52,7 +52,7 @@ class Magnet(pm.AbstractAlgorithm):
     gamma: float = traced_setting(1.0, "discount per step", at_least=0, at_most=1)
     gae_lambda: float = traced_setting(0.95, "decay of the trace", at_least=0, at_most=1)
     ent_coef: float = traced_setting(0.0, "weight of the entropy bonus", at_least=0)
-    magnet_coef: float = traced_setting(0.2, "weight of the pull to the magnet", at_least=0)
+    magnet_coef: float = traced_setting(0.5, "weight of the pull to the magnet", at_least=0)
     refresh: int = static_setting(20, "updates between two copies of the policy", at_least=1)
 
     @property

@@ -243,6 +243,18 @@ def test_bits_are_parts_of_two_choices():
     assert follow(GymnasiumEnv(Switches), Switches, 20) > 4
 
 
+class InTurn(InvalidParts):
+    def part_mask(self, prefix, k):
+        return self.action_masks()[: self.dims[0]]
+
+
+def test_parts_that_depend_on_each_other_are_refused():
+    line = r"^InTurn: its part_mask says .* make each combination of the parts one action$"
+    with pytest.raises(RunError, match=line):
+        GymnasiumEnv(InTurn)
+    assert GymnasiumEnv(lambda: ToGymnasium(DOORS)).num_actions == (4, 6, 6)
+
+
 def test_truncation_equals_the_game_by_hand():
     long = partial(Invalid, length=1000)
     assert follow(GymnasiumEnv(long, max_episode_steps=7), lambda: TimeLimit(long(), 7)) == 24

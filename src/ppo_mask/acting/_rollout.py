@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
 from ppo_mask.devices.sharding import per_env, shard_over_envs
 from ppo_mask.envs import VectorEnv, VectorState, VectorTimeStep
@@ -16,6 +16,8 @@ from ppo_mask.jax_tools import ArrayTree, one_for_all, rarely
 from ppo_mask.jax_tools._programs import split_key
 from ppo_mask.networks import Model
 from ppo_mask.networks._model import reset_hidden
+
+_MANY = 256  # actions; unpacking the bits of fewer takes longer than reading their bytes
 
 
 class RolloutState(eqx.Module):
@@ -37,20 +39,48 @@ class RolloutState(eqx.Module):
 class Decision(eqx.Module):
     """A model's inputs, action and value; all are from **before** the action takes effect.
 
-    Attributes:
+    Args:
         observation: what the model's reader keeps of the observation.
         action_mask: True where an action was allowed; if the environment has a ``part_mask``, the
             masks along the action's path.
         action: sampled from the policy; if MultiDiscrete, ``[*batch, parts]``.
         log_prob: log-probability of the action, under the policy that sampled it.
         value: the model's estimate for the state.
+
+    Attributes:
+        observation: as above.
+        action: as above.
+        log_prob: as above.
+        value: as above.
     """
 
     observation: ArrayTree
-    action_mask: Bool[Array, "*batch actions"]
     action: Int[Array, "*batch"] | Int[Array, "*batch parts"]
     log_prob: Float[Array, "*batch"]
     value: Float[Array, "*batch"]
+    _mask: Bool[Array, "*batch actions"] | UInt8[Array, "*batch bytes"]
+    _num_actions: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        observation: ArrayTree,
+        action_mask: Bool[Array, "*batch actions"],
+        action: Int[Array, "*batch"] | Int[Array, "*batch parts"],
+        log_prob: Float[Array, "*batch"],
+        value: Float[Array, "*batch"],
+    ):
+        self.observation, self.action = observation, action
+        self.log_prob, self.value = log_prob, value
+        self._num_actions = action_mask.shape[-1]
+        many = self._num_actions >= _MANY
+        self._mask = jnp.packbits(action_mask, axis=-1) if many else action_mask
+
+    @property
+    def action_mask(self) -> Bool[Array, "*batch actions"]:
+        """True where an action was allowed. Masks of many actions are kept as bits until here."""
+        if self._mask.dtype == bool:
+            return self._mask
+        return jnp.unpackbits(self._mask, axis=-1, count=self._num_actions).astype(bool)
 
 
 class Transition(eqx.Module):

@@ -93,6 +93,13 @@ def inspect_env(
 def _find_source(name: str, env: Any, mask: Mask) -> tuple[str | None, str]:
     """Finds where the mask is (see ``Layout``); warns if there is none."""
     is_named = isinstance(mask, str)
+    if (found := find_attribute(env, ("part_mask",))) is not None:
+        env.reset(seed=0)
+        if found[1]((), 0) is not None:
+            raise UnfitError(
+                "its part_mask says that parts of an action depend on each other, which only "
+                "environments in JAX may have: make each combination of the parts one action"
+            )
     if not is_named and (found := find_attribute(env, _METHODS)) is not None:
         return "method", found[0]
     observation, info = check_returned(env.reset(seed=0), "reset")

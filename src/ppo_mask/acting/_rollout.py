@@ -79,7 +79,7 @@ class Decision(eqx.Module):
     def action_mask(self) -> Bool[Array, "*batch actions"]:
         """True where an action was allowed. Masks of many actions are kept as bits until here."""
         if self._mask.dtype == bool:
-            return self._mask
+            return jnp.asarray(self._mask)
         return jnp.unpackbits(self._mask, axis=-1, count=self._num_actions).astype(bool)
 
 

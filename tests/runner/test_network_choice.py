@@ -14,6 +14,7 @@ from counting import DEFAULTS, TASK as COUNTING, Bias
 from ppo_mask.checkpoints import load_policy
 from ppo_mask.errors import RunError
 from ppo_mask.runner import NetworkSettings, Task, default_network, main, make_plan
+from ppo_mask.runner.commands._load import _networks
 
 KEY = jax.random.key(0)
 
@@ -92,6 +93,13 @@ def test_what_the_program_prefers_need_not_be_the_first() -> None:
 def test_a_task_that_names_none_offers_a_gru() -> None:
     model = eqx.filter_eval_shape(TASK.new_model, Corridor(6), NetworkSettings("gru"), KEY)
     assert (type(model.network), model.network.hidden_dim) == (pm.GRUActorCritic, 256)
+
+
+def test_a_network_that_does_not_fit_the_environment_is_in_nobodys_way() -> None:
+    """A saved policy is read with the classes of those that fit."""
+    prefers = TASK.offer(DEFAULTS)
+    assert "sets" in prefers.network.offered
+    assert pm.MLPActorCritic in _networks(TASK, Corridor(6), prefers)
 
 
 def test_one_network_and_several_do_not_go_together() -> None:

@@ -23,7 +23,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
 
     For MultiDiscrete actions, the masks of the parts are concatenated, as sb3-contrib expects. If
     the masks of later parts depend on earlier parts, only :meth:`part_mask` says what is allowed
-    there, and :meth:`action_masks` allows all in later parts.
+    there, and ``action_masks`` allows all in later parts.
 
     Attributes:
         env: the environment.
@@ -137,7 +137,7 @@ class ToGymnasium(AbstractGymnasiumEnv, gymnasium.Env[Any, Any]):
             k: the part, counted from 0.
 
         Returns:
-            The mask ``[choices]``; None if :meth:`action_masks` has the masks of all parts.
+            The mask ``[choices]``; None if ``action_masks`` has the masks of all parts.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first reset.

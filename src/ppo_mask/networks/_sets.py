@@ -45,8 +45,10 @@ class SetReader(AbstractReader):
         ... }
         >>> reader = pm.networks.SetReader((("items", "is_there"),))
         >>> ((items, is_there),), rest = reader.join(reader.features(observation))
-        >>> print(items.tolist(), is_there, rest)
-        [[3.0, 1.0], [4.0, 2.0]] [ True False] [5.]
+        >>> items.tolist()
+        [[3.0, 1.0], [4.0, 2.0]]
+        >>> is_there.tolist(), rest.tolist()
+        ([True, False], [5.0])
     """
 
     sets: Sets = eqx.field(static=True)

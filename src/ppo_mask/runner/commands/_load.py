@@ -1,5 +1,6 @@
 """Loads a trained run: its environment, its policy and its settings."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,11 +114,11 @@ def _model_like(task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]) 
 
 def _networks(task: Task[Any], env: AbstractEnv[Any], config: RunConfig[Any]) -> list[type[Any]]:
     """Lists the classes of the task's networks and readers."""
-
-    def made(name: str) -> Model:
+    found: list[type[Any]] = []
+    for name in config.network.offered:
         settings = replace(config.network, network=name)
         make = partial(task.new_model, env, settings)
-        return eqx.filter_eval_shape(make, jax.random.key(0))
-
-    models = map(made, config.network.offered)
-    return [type(part) for model in models for part in (model.reader, model.network)]
+        with suppress(RunError, ValueError):  # Not every network fits every environment.
+            model = eqx.filter_eval_shape(make, jax.random.key(0))
+            found += [type(model.reader), type(model.network)]
+    return found

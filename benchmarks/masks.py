@@ -1,7 +1,7 @@
 """What a mask is worth: the same training with the environment's mask, and with none.
 
     pip install 'ppo-mask[jumanji,plot]'
-    python benchmarks/masks.py run all        # or names of tasks; writes results/masks.json
+    python benchmarks/masks.py run all        # or names of tasks; writes curves/masks.json
     python benchmarks/masks.py plot           # draws docs/images/masks.png
 
 Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
@@ -30,7 +30,7 @@ from ppo_mask.envs._env import declared_info
 from ppo_mask.networks import Model
 
 ROOT = Path(__file__).parents[1]
-KEPT, PICTURE = ROOT / "benchmarks/results/masks.json", ROOT / "docs/images/masks.png"
+KEPT, PICTURE = ROOT / "benchmarks/curves/masks.json", ROOT / "docs/images/masks.png"
 SEEDS, POINTS = 3, 40
 
 
@@ -194,9 +194,10 @@ def plot() -> None:
 
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
     names = [name for name in TASKS if name in kept]
-    rows = -(-len(names) // 4)
-    figure = Figure(figsize=(13, 2.9 * rows), layout="constrained")
-    grid = figure.subplots(rows, 4, squeeze=False).flatten()
+    columns = min(4, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes in grid[len(names) :]:
         axes.set_visible(False)
     for name, axes in zip(names, grid, strict=False):

@@ -561,6 +561,14 @@ def test_statistics_that_begin_anew_are_named(field, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_a_wrapper_of_ones_own_need_not_say_that_its_means_run(capsys):
+    class Means(gymnasium.Wrapper):
+        obs_rms = None
+
+    GymnasiumEnv(lambda: Means(Climb()))
+    assert "(obs_rms) begin anew" in capsys.readouterr().err
+
+
 class OneThread(Drawn):
     """Knows the thread that made it, and no other."""
 

@@ -59,7 +59,7 @@ class ToGymnasiumVector(AbstractGymnasiumEnv, gymnasium.vector.VectorEnv[Any, An
                 bounded only by the arrays' dtypes.
 
         Raises:
-            ValueError: ``num_envs`` is below 1, or the environment has a ``part_mask``.
+            ValueError: ``num_envs`` is below 1.
             TypeError: ``observation_space`` is None and no space can be made.
         """
         self.single_observation_space, self.single_action_space = self._set_up(

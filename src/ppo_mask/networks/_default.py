@@ -74,27 +74,40 @@ def network_for(
     chosen = kind
     if chosen is None:
         chosen = "mlp" if find_grid(env, observation, channels_first) is None else "conv"
-    if chosen == "sets":
-        sets = sizes.pop("sets", None) or getattr(env, "observation_sets", None)
-        if not sets:
-            raise ValueError(
-                f"which of {', '.join(by_name(observation))} are sets? The environment's "
-                "observation_sets, or sets=, says so; see ppo_mask.networks.SetReader"
-            )
-        reader = SetReader(sets)
-        found, rest = jax.eval_shape(lambda x: reader.join(reader.features(x)), observation)
-        shapes = tuple(x.shape for x, _ in found), rest.size
-        return Model(reader, SetActorCritic(*shapes, env.num_actions, key=key, **sizes))
+    sets = sizes.pop("sets", None) if chosen == "sets" else None
     make, sizes = _NETWORKS[chosen], jax.tree.map(python_scalar, sizes)
     if kind is None:
         known = inspect.signature(make).parameters
         sizes = {name: size for name, size in sizes.items() if name in known}
-    reader = ArrayReader.for_env(env, grid=chosen == "conv", channels_first=channels_first)
-    inputs: tuple[Any, ...] = (size_of(observation),)
-    if reader.grid_shape is not None:
-        _warn_if_large(reader, observation)
-        inputs = reader.cells, size_of(observation) - math.prod(reader.grid_shape)
+    if chosen == "sets":
+        reader, *inputs = _read_sets(env, observation, sets)
+    else:
+        reader, *inputs = _read_arrays(env, observation, chosen == "conv", channels_first)
     return Model(reader, make(*inputs, env.num_actions, key=key, **sizes))
+
+
+def _read_arrays(
+    env: Any, observation: Any, grid: bool, channels_first: bool | None
+) -> tuple[Any, ...]:
+    """Returns a reader, and what a network needs to know of the numbers that it reads."""
+    reader = ArrayReader.for_env(env, grid=grid, channels_first=channels_first)
+    if reader.grid_shape is None:
+        return reader, size_of(observation)
+    _warn_if_large(reader, observation)
+    return reader, reader.cells, size_of(observation) - math.prod(reader.grid_shape)
+
+
+def _read_sets(env: Any, observation: Any, sets: Any) -> tuple[Any, ...]:
+    """Returns a reader, the shapes of the sets, and the size of the rest."""
+    sets = sets or getattr(env, "observation_sets", None)
+    if not sets:
+        raise ValueError(
+            f"which of {', '.join(by_name(observation))} are sets? The environment's "
+            "observation_sets, or sets=, says so; see ppo_mask.networks.SetReader"
+        )
+    reader = SetReader(sets)
+    found, rest = jax.eval_shape(lambda x: reader.join(reader.features(x)), observation)
+    return reader, tuple(x.shape for x, _ in found), rest.size
 
 
 def _warn_if_large(reader: ArrayReader, observation: Any) -> None:

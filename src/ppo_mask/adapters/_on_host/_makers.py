@@ -67,7 +67,8 @@ def inspect_env(
         raise ValueError(f"{name}: its observation has no numbers")
     source = attempt(name, lambda: _find_source(name, env, mask))
     statistics = find_attribute(env, _STATISTICS)
-    if statistics is not None and env.get_wrapper_attr("update_running_mean"):
+    updates = find_attribute(env, ("update_running_mean",))
+    if statistics is not None and (updates is None or updates[1]):
         warn(
             f"{name}: running means ({statistics[0]}) begin anew in evaluations and resumed runs, "
             "where the policy would see other numbers: leave out what normalizes, and use "

@@ -3,9 +3,11 @@
 from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
+from hackmatrix import imagination
 from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.observation import Observation, compact, expand, ground_words, with_time
 from hackmatrix.rules import bits, effects, enemies, history, moves, paths, rewards, siphon
@@ -161,6 +163,28 @@ class HackMatrix(AbstractEnv[State]):
         packed = self._in_stage(turn, turn.new_stage)
         following = self._next(state, turn, packed, turn.new_stage)
         return following.state, turn.timestep(following.observation, following.action_mask)
+
+    @number_settings()
+    @jit_inline
+    def imagine(self, key: Key[Array, ""], state: State) -> Next[State]:
+        """Draws what the player cannot see: see :mod:`hackmatrix.imagination`."""
+        draws, now = Draws(key), state.game
+        unseen = imagination.draw(now, draws)
+        game = imagination.put(now, unseen)
+        # Where the history was not kept, because the player could not get UNDO, but now can.
+        rows = choose(history.is_kept(now), state.history, _repeated(state.packed, state.history))
+        rows = jax.vmap(lambda row: pack(imagination.put(row.game, unseen)))(rows)
+        # The mask shows some of what is hidden: there it is as it was.
+        state = self._if_alike(state, game, rows)
+        moved = imagination.move_cryptogs(state.game, draws)
+        state = self._if_alike(state, moved, state.history)
+        return Next(state, self.observe(state), _offered(state.valid))
+
+    def _if_alike(self, state: State, game: Game, rows: history.Rows) -> State:
+        """The state of ``game`` if it looks like ``state`` to the player, else ``state``."""
+        drawn = _state(pack(game), game, state.ground, rows)
+        seen = [(compact(x.game, x.ground, among_few=True), x.valid) for x in (state, drawn)]
+        return choose(eqx.tree_equal(*seen), drawn, state)
 
     @number_settings()
     def step_and_reset(
@@ -323,6 +347,10 @@ def _state(
 ) -> State:
     occupied = game.entities.occupied()
     return State(packed, _valid_actions(game, occupied), occupied, ground, rows)
+
+
+def _repeated(packed: Packed, rows: history.Rows) -> history.Rows:
+    return jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), packed, rows)
 
 
 def _ground(packed: Packed) -> UInt32[Array, "words cells"]:

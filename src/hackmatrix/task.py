@@ -29,7 +29,7 @@ from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model
 from ppo_mask.ppo import PPO
-from ppo_mask.runner import LoggingSettings, RunConfig, Task, setting
+from ppo_mask.runner import LoggingSettings, RunConfig, Task, TrainedRun, setting
 from ppo_mask.training import Curriculum, Metric
 
 
@@ -101,6 +101,13 @@ class GameSettings:
         changeable=True,
     )
 
+    def shaping(self) -> Shaping | None:
+        """How the reward differs in training; None if it is the original one."""
+        weights = None if self.reward_weights is None else self.reward_weights.as_array()
+        if not (self.reward_weights or _is_used(self.program_bonus) or self.distance_potential):
+            return None
+        return Shaping(weights, jnp.float32(self.program_bonus), self.distance_potential)
+
     def training_games(self) -> Curriculum | None:
         """The curriculum of training games; None if they are like the original game."""
         head_start = HeadStart(
@@ -111,18 +118,12 @@ class GameSettings:
             data_siphons=jnp.float32(self.given_siphons),
             score=jnp.float32(self.given_score),
         )
-        weights = None if self.reward_weights is None else self.reward_weights.as_array()
-        shaping = Shaping(weights, jnp.float32(self.program_bonus), self.distance_potential)
-        is_shaped = self.reward_weights or _is_used(self.program_bonus) or self.distance_potential
         stages = None if self.starting_stages is None else self.starting_stages.as_array()
         is_adaptive = _is_used(self.adaptive_starts)
-        if not (stages is not None or _is_used(self.head_start) or is_shaped or is_adaptive):
+        shaping = self.shaping()
+        if stages is None and shaping is None and not (_is_used(self.head_start) or is_adaptive):
             return None
-        games = TrainingGames(
-            stages,
-            head_start if _is_used(self.head_start) else None,
-            shaping if is_shaped else None,
-        )
+        games = TrainingGames(stages, head_start if _is_used(self.head_start) else None, shaping)
         if not is_adaptive:
             return games
         return AdaptiveStages(games, jnp.float32(self.adaptive_starts))
@@ -189,6 +190,30 @@ def play_env(game: GameSettings, model: Model) -> HackMatrix:
     return HackMatrix(game.undo_depth, time_aware=time_aware)
 
 
+# Of the run that trained the champion: what a search must know of how its value was learned.
+_CHAMPION = "champion"
+_CHAMPION_GAMMA = 0.998
+_CHAMPION_WEIGHTS = {"step_penalty": 10.0, "victory": 0.2, "siphon_death_penalty": 0.0}
+_CHAMPION_REWARD_SCALE = 20.0
+
+
+def search_settings(run: TrainedRun[GameSettings], last: RunConfig[GameSettings]) -> dict[str, Any]:
+    """What a search must know of a policy: the reward that its value was trained with.
+
+    Args:
+        run: the policy.
+        last: the settings that its training ended with.
+    """
+    game, known = last.environment, dict[str, Any]()
+    if run.name == _CHAMPION:
+        weights = RewardWeights(_CHAMPION_WEIGHTS)
+        game = dataclasses.replace(
+            game, reward_weights=weights, program_bonus=1.0, distance_potential=True
+        )
+        known |= {"gamma": _CHAMPION_GAMMA, "reward_scale": _CHAMPION_REWARD_SCALE}
+    return known | {"env": dataclasses.replace(cast(HackMatrix, run.env), shaping=game.shaping())}
+
+
 TASK = Task[GameSettings](
     lambda game: HackMatrix(
         game.undo_depth, game.max_steps, compact=True, time_aware=game.time_aware
@@ -215,9 +240,10 @@ TASK = Task[GameSettings](
     console_columns={"stage": "stats/mean_stage", "highest": "stats/highest_stage"},
     curriculum=GameSettings.training_games,
     presets=Path(__file__).parent / "presets",
-    policies={**SCRIPTED, "champion": CHAMPION},
+    policies={**SCRIPTED, _CHAMPION: CHAMPION},
     play_env=play_env,
     evaluate_metrics=EVALUATE_METRICS,
+    search=search_settings,
 )
 """The game with compact observations, the networks to choose from, and the metrics."""
 

@@ -2,7 +2,8 @@
 
 This package re-exports the names of its subpackages that most programs need. :mod:`~ppo_mask.envs`,
 :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.acting`, :mod:`~ppo_mask.training` and
-:mod:`~ppo_mask.ppo` lead from an environment's step to a gradient step.
+:mod:`~ppo_mask.ppo` lead from an environment's step to a gradient step; :mod:`~ppo_mask.search`
+thinks before acting.
 :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
 :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools
 around it. Each subpackage is imported on first use.
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         networks,
         ppo,
         runner,
+        search,
         training,
     )
     from ppo_mask.checkpoints import load_policy, save_policy
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
         network_for,
     )
     from ppo_mask.ppo import PPO
+    from ppo_mask.search import Search
     from ppo_mask.training import (
         AbstractAlgorithm,
         Callback,
@@ -105,7 +108,7 @@ else:  # For type checkers, any name would be there.
 
 
 # The subpackages whose names are re-exported here, in order of import time, fastest first.
-_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "training", "ppo", "checkpoints")
+_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "search", "training", "ppo", "checkpoints")
 _OTHER_ROOMS = ("acting", "adapters", "callbacks", "devices", "runner")
 
 __all__ = [
@@ -126,6 +129,7 @@ __all__ = [
     "Model",
     "MultiTask",
     "Policy",
+    "Search",
     "SetActorCritic",
     "TimeLimit",
     "TimeStep",
@@ -150,6 +154,7 @@ __all__ = [
     "rarely",
     "runner",
     "save_policy",
+    "search",
     "training",
 ]
 

@@ -143,6 +143,44 @@ def test_a_run_is_watched(runs, capsys):
     assert text.rstrip().splitlines()[-1].startswith("return ")
 
 
+def test_a_run_searches(runs, capsys):
+    words = (f"--checkpoint-dir={runs}", "--max-steps=1", "--search=2", "--worlds=2")
+    assert call("evaluate", "a-seed0", *words, "--episodes=2", "--json") == 0
+    (printed,) = json.loads(capsys.readouterr().out)
+    assert printed["name"] == "a-seed0/63, search 2 × 2, sees all"
+    assert call("watch", "a-seed0", *words) == 0
+    assert "policy: " in capsys.readouterr().out
+    for more, problem in (
+        (["evaluate", "--policy", "random"], "the policy random knows no values"),
+        (["watch", "a-seed0", "--play"], "--search is without --play and --tournament"),
+    ):
+        assert call(*more, *words) == 2
+        assert problem in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_search_has_the_rewards_that_a_run_ended_with(tmp_path):
+    phases = tmp_path / "phases.yaml"
+    phases.write_text("[{until: 0.5, gamma: 0.5}, {gamma: [0.6, 0.7]}]")
+    flags = ["--normalize-rewards", f"--phases={phases}", "--total-timesteps=1", "--run-name=run"]
+    where = f"--checkpoint-dir={tmp_path}"
+    assert main(corridor.TASK, corridor.DEFAULTS, [*flags, where]) == 0
+    found = []
+    task = dataclasses.replace(
+        corridor.TASK, search=lambda run, last: found.append(last.algorithm.gamma) or {}
+    )
+    parser = commands.CommandParser()
+    commands.add_players(parser, task, several=False, max_steps=1)
+    options = parser.parse_args(["run", where, "--search=4"])
+    (run,) = commands.load_players(options, task, corridor.DEFAULTS)
+    arrays = run.run_dir.checkpoint().arrays()
+    variance = arrays["own.reward_scaler.moments.variance"]
+    assert found == [0.7]
+    assert run.search.gamma == pytest.approx(0.7)
+    assert run.search.reward_scale == pytest.approx(variance**0.5)
+    assert variance != 1
+
+
 @pytest.mark.slow
 def test_several_choices_at_once_are_watched(tmp_path, capsys):
     doors = pm.envs.probes.MaskedDoors(length=2)

@@ -8,6 +8,7 @@ from hackmatrix.networks import BoardNetwork, BoardReader, FlatReader, PlayerCen
 from hackmatrix.task import DEFAULTS, TASK, GameSettings
 from ppo_mask.networks import Model
 from ppo_mask.runner import TrainedRun, load_run
+from ppo_mask.search import Search
 
 NETWORKS = (PlayerCentered, BoardReader, BoardNetwork, FlatReader)
 """The game's classes that a model may consist of, for :func:`ppo_mask.checkpoints.load_policy`."""
@@ -22,18 +23,20 @@ class Agent:
         model: the policy.
         greedy: whether the policy takes the likeliest action instead of sampling one.
         env: the game that the policy plays.
+        search: how it searches before each action; None if it does not.
     """
 
     name: str
     model: Model
     greedy: bool
     env: HackMatrix
+    search: Search | None = None
 
 
 def agent_of(run: TrainedRun[GameSettings], *, sample: bool = False) -> Agent:
     """A loaded policy as an agent; a scripted policy always samples."""
     env = cast(HackMatrix, run.env)
-    return Agent(run.name, run.policy.model, run.plays_greedily(sample), env)
+    return Agent(run.name, run.policy.model, run.plays_greedily(sample), env, run.search)
 
 
 def load_agent(place: str, checkpoints: str = "checkpoints", *, sample: bool = False) -> Agent:

@@ -8,14 +8,14 @@ the frames of a game while it is played, :func:`watch` lets a policy play a game
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from hackmatrix.env import HackMatrix
-from hackmatrix.observation import Observation
 from hackmatrix.play.agents import Agent
 from hackmatrix.render.page import Replay
 from hackmatrix.render.scene import scene
@@ -23,6 +23,7 @@ from hackmatrix.rules.rewards import COMPONENTS
 from ppo_mask.envs.drawing import Decision, Frame
 from ppo_mask.jax_tools import ArrayTree
 from ppo_mask.networks import Model
+from ppo_mask.search import Search, advance
 
 __all__ = ["Decision", "Frame", "Replay", "Session", "decide", "record", "watch"]
 
@@ -31,6 +32,7 @@ class Session:
     """A game that is played one action at a time.
 
     Attributes:
+        state: the current position.
         observation: the current observation.
         mask: the actions allowed now.
     """
@@ -50,7 +52,7 @@ class Session:
         self._reveal = reveal
         self._max_steps = max_steps
         reset_key, self._step_key, self._action_key = jax.random.split(jax.random.key(seed), 3)
-        self._state, timestep = env.reset(reset_key)
+        self.state, timestep = env.reset(reset_key)
         self._step = 0
         self._action: int | None = None
         self._rewards: dict[str, float] = {}
@@ -71,7 +73,7 @@ class Session:
     def act(self, action: int) -> None:
         """Takes an action."""
         key = jax.random.fold_in(self._step_key, self._step)
-        self._state, timestep = self._env.step(key, self._state, action)
+        self.state, timestep = self._env.step(key, self.state, action)
         info = jax.device_get(timestep.info)
         self._step += 1
         self._action = action
@@ -88,7 +90,7 @@ class Session:
         allowed = () if self.over else tuple(np.flatnonzero(self.mask).tolist())
         return Frame(
             step=self._step,
-            scene=scene(self._state, reveal=self._reveal),
+            scene=scene(self.state, reveal=self._reveal),
             allowed=allowed,
             action=self._action,
             rewards=self._rewards,
@@ -112,7 +114,7 @@ def watch(
     game = Session(agent.env, seed, reveal=reveal, max_steps=max_steps)
     hidden = agent.model.initial_hidden()
     while not game.over:
-        decision, hidden = decide(agent, game.action_key, game.observation, game.mask, hidden)
+        decision, hidden = decide(agent, game, hidden)
         yield game.frame(decision)
         game.act(decision.action)
     yield game.frame()
@@ -126,15 +128,17 @@ def record(
     return Replay(agent.name, seed, frames)
 
 
-def decide(
-    agent: Agent,
-    key: Key[Array, ""],
-    observation: Observation,
-    mask: Bool[Array, " actions"],
-    hidden: ArrayTree,
-) -> tuple[Decision, ArrayTree]:
-    """A policy's decision on an observation, and the hidden state for the next step."""
-    *chosen, hidden = _decide(agent.model, agent.greedy, key, observation, mask, hidden)
+def decide(agent: Agent, game: Session, hidden: ArrayTree) -> tuple[Decision, ArrayTree]:
+    """A policy's decision in a game, and the hidden state for the next step."""
+    *chosen, hidden = _decide(
+        (agent.search, agent.model, agent.env),
+        agent.greedy,
+        game.action_key,
+        game.state,
+        game.observation,
+        game.mask,
+        hidden,
+    )
     action, probabilities, value = jax.device_get(chosen)
     known = float(value) if math.isfinite(value) else None
     return Decision(int(action), tuple(probabilities.tolist()), known), hidden
@@ -142,13 +146,9 @@ def decide(
 
 @eqx.filter_jit
 def _decide(
-    model: Model,
-    greedy: bool,
-    key: Key[Array, ""],
-    observation: Observation,
-    mask: Bool[Array, " actions"],
-    hidden: ArrayTree,
+    player: tuple[Search | None, Model, HackMatrix], greedy: bool, key: Key[Array, ""], *seen: Any
 ) -> tuple[Int[Array, ""], Float[Array, " actions"], Float[Array, ""], ArrayTree]:
-    distribution, value, hidden = model.advance(observation, mask, hidden)
-    action = distribution.mode() if greedy else distribution.sample(key)
+    action_key, search_key = (key, None) if player[0] is None else jax.random.split(key)
+    distribution, value, hidden = advance(*player, search_key, *seen)
+    action = distribution.mode() if greedy else distribution.sample(action_key)
     return action, distribution.probs, value, hidden

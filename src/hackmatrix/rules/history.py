@@ -38,13 +38,18 @@ def count(game: Game, depth: int, condition: Bool[Array, ""]) -> Game:
     return replace(game, undo_newest=newest, undo_length=length)
 
 
+def is_kept(game: Game) -> Bool[Array, ""]:
+    """Whether the player owns UNDO or can get it in this stage."""
+    owned = owned_flags(game.owned)[Program.UNDO]
+    return owned | anywhere(game.board.program == Program.UNDO)
+
+
 def push(rows: Rows, packed: Packed, game: Game, condition: Bool[Array, ""]) -> Rows:
     """Where the condition holds, writes the position to the place that :func:`count` chose.
 
-    Writes nothing if the player neither owns UNDO nor can get it in this stage.
+    Writes nothing if the history is not kept.
     """
-    owned = owned_flags(game.owned)[Program.UNDO]
-    needed = condition & (owned | anywhere(game.board.program == Program.UNDO))
+    needed = condition & is_kept(game)
     # An index past the end writes nothing.
     place = jnp.where(needed, game.undo_newest, depth(rows))
     return jax.tree.map(lambda row, x: row.at[place].set(x, mode="drop"), rows, packed)

@@ -28,7 +28,7 @@ from ppo_mask.jax_tools import by_platform
 
 CORNERS = (0, 5, 30, 35)
 _MIN_BLOCKS, _MAX_BLOCKS = 5, 11
-_MAX_POINTS = 9
+MAX_POINTS = 9
 _QUESTION_ONE_IN = 10
 _AMOUNT_CHANCES = (2, 11, 20)  # chances in 20 of an amount of 3, of at least 2, of at least 1
 # With 11 blocks, a valid layout takes 12 samples on average. On a crowded board no layout may be
@@ -72,9 +72,9 @@ def _lay_out(
     has_program = is_block & (draws.below(2, Use.BLOCK_KIND, cells) == 0)
     has_data = is_block & ~has_program
     hidden = is_block & (draws.below(_QUESTION_ONE_IN, Use.BLOCK_HIDDEN, cells) == 0)
-    points = 1 + draws.below(_MAX_POINTS, Use.POINTS, cells)
+    points = 1 + draws.below(MAX_POINTS, Use.POINTS, cells)
     program_blocks = pack(has_program)
-    program = _different_programs(draws, program_blocks)
+    program = different_programs(draws, program_blocks)
     spawn_count = jnp.array([card.spawn_count for card in CARDS])[program]
 
     has_resources = (~(blocks | single(exit))).flags()
@@ -172,11 +172,17 @@ def _random_cells(
     return room & ~lax.fori_loop(0, _MAX_BLOCKS, take, room, unroll=unroll)
 
 
-def _different_programs(draws: Draws, cells: Plane) -> Int[Array, "cells"]:
-    """A different program for each cell of the set, and any program for the other cells."""
+def different_programs(
+    draws: Draws, cells: Plane, taken: Bool[Array, "programs"] | bool = False
+) -> Int[Array, "cells"]:
+    """A different program for each cell of the set, and any program for the other cells.
+
+    Programs that are ``taken`` come last.
+    """
     # The n-th cell gets the n-th program of a random order. The program's number, in the low bits,
     # breaks ties.
     words = draws.word(Use.PROGRAM, np.arange(NUM_PROGRAMS))
+    words = jnp.where(taken, jnp.uint32(0xFFFFFFFF), words)
     words = (words & jnp.uint32(~63 & 0xFFFFFFFF)) | np.arange(NUM_PROGRAMS, dtype=np.uint32)
     place = total(words[None, :] < words[:, None])
     number = (cells & before_each()).size()  # how many cells of the set precede each cell

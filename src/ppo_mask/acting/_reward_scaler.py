@@ -11,6 +11,13 @@ from ppo_mask.networks._moments import RunningMoments
 _LIMIT = 10.0
 
 
+def scaled_rewards(
+    reward: Float[Array, "*batch"], deviation: float | Float[Array, ""]
+) -> Float[Array, "*batch"]:
+    """Divides rewards by the deviation of the discounted return, then clips them to ±10."""
+    return jnp.clip(reward / deviation, -_LIMIT, _LIMIT)
+
+
 class RewardScaler(eqx.Module):
     """Divides rewards by the standard deviation of the discounted return, then clips them to ±10.
 
@@ -60,4 +67,4 @@ class RewardScaler(eqx.Module):
         # Environments first, so that devices need not exchange data.
         moments = self.moments.update(returns.swapaxes(0, 1).reshape(-1))
         scaler = eqx.tree_at(lambda s: (s.discounted_return, s.moments), self, (running, moments))
-        return scaler, jnp.clip(reward / moments.deviation, -_LIMIT, _LIMIT)
+        return scaler, scaled_rewards(reward, moments.deviation)

@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from ppo_mask.envs._env import AbstractEnv, TimeStep, masks_parts_in_turn
+from ppo_mask.envs._env import AbstractEnv, TimeStep, imagines, masks_parts_in_turn
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import Env, require, require_env, shapes_of
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import ProtocolError
 from ppo_mask.jax_tools._programs import split_key
+from ppo_mask.jax_tools._trees import changes
 
 # The number of environments to play in, and of states, each with an action, to test the laws on.
 # Compiling takes most of the time, and a batch of another size would be compiled again.
@@ -76,6 +77,8 @@ def check_env(
     _check_batching(alone, keys, play, starts, steps)
     _check_keys(keys, play, starts, step, deterministic)
     _check_forbidden_actions(keys, play, step, actions)
+    if imagines(env):
+        _check_imagined(env, keys, play)
     if type(env).step_and_reset is not AbstractEnv.step_and_reset:
         _check_step_and_reset(env, step, sample, keys, play, starts)
 
@@ -95,8 +98,12 @@ class _Play:
 
     def some(self) -> tuple[Any, Any]:
         """Picks states, evenly spaced over the play, each with the action taken there."""
+        return self.evenly((self.state, self.action))
+
+    def evenly(self, tree: Any) -> Any:
+        """Picks entries of arrays [steps, envs, …], evenly spaced over the play."""
         rows = np.linspace(0, self.after.reward.size - 1, _NUM_ENVS).astype(int)
-        return _flat_rows((self.state, self.action), rows)
+        return _flat_rows(tree, rows)
 
 
 def _flat_rows(tree: Any, rows: np.ndarray) -> Any:
@@ -247,6 +254,16 @@ def _check_step_and_reset(
     one, other = (step(keys, each, action)[1] for each in (following.state, state))
     law = "step_and_reset must give a state that plays on as reset's or step's"
     require(_close(one, other), law)
+
+
+def _check_imagined(env: AbstractEnv[Any], keys: Key[Array, " rows"], play: _Play) -> None:
+    state, before = play.evenly((play.state, play.before))
+    drawn: Any = jax.jit(jax.vmap(env.imagine))(keys, state)
+    for name, was, is_ in sorted(changes(state, drawn.state)):
+        raise ProtocolError(f"state{name} is {was}, but {is_} from imagine")
+    for name in ("observation", "action_mask"):
+        law = f"imagine must give a state with the same {name}"
+        require(_close(getattr(before, name), getattr(drawn, name)), law)
 
 
 def _check_keys(

@@ -183,7 +183,8 @@ class AbstractEnv(eqx.Module, Generic[State]):
     - An action outside the mask must not crash; the environment documents the action's effect.
 
     Where the choice of one part of a MultiDiscrete action decides what a later part may be, the
-    environment overrides :meth:`part_mask`.
+    environment overrides :meth:`part_mask`. Where something is hidden from the player, it may
+    override :meth:`imagine`.
 
     An environment may also have a method ``draw(state, timestep)``, for the command ``watch``. The
     method gets what ``reset`` or ``step`` returned, and returns a
@@ -273,6 +274,22 @@ class AbstractEnv(eqx.Module, Generic[State]):
         """
         del state, prefix, k
 
+    def imagine(self, key: Key[Array, ""], state: State) -> Next[State] | None:
+        """Draws a state that looks the same to the player, for :class:`ppo_mask.search.Search`.
+
+        What the player cannot see is drawn, as likely as it is given what the player sees; all else
+        stays. By default None: nothing is hidden, or a search sees all. A wrapper must pass the
+        call on to the environment inside, as :class:`TimeLimit` does.
+
+        Args:
+            key: the random key of what is hidden.
+            state: a state of an episode that has not ended.
+
+        Returns:
+            The drawn state with its observation and mask, which must be those of ``state``.
+        """
+        del key, state
+
     def step_and_reset(
         self, step_key: Key[Array, ""], reset_key: Key[Array, ""], state: State, action: Action
     ) -> tuple[TimeStep, Next[State]]:
@@ -329,6 +346,12 @@ def masks_parts_in_turn(env: AbstractEnv[Any]) -> bool:
             "part_mask(state, prefix, k) too, which calls that of the environment inside"
         )
     return own and (below or not inside)
+
+
+def imagines(env: AbstractEnv[Any]) -> bool:
+    """Whether an environment, or the one that it wraps, has a :meth:`AbstractEnv.imagine`."""
+    key = jax.random.key(0)
+    return jax.eval_shape(env.imagine, key, jax.eval_shape(env.reset, key)[0]) is not None
 
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:

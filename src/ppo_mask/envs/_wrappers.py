@@ -79,6 +79,13 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         """That of the environment inside."""
         return self.env.part_mask(state[0], prefix, k)
 
+    def imagine(
+        self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]]
+    ) -> Next[tuple[State, Int[Array, ""]]] | None:
+        """That of the environment inside."""
+        drawn = self.env.imagine(key, state[0])
+        return drawn and dataclasses.replace(drawn, state=(drawn.state, state[1]))
+
     def step_and_reset(
         self,
         step_key: Key[Array, ""],

@@ -96,6 +96,15 @@ def phase_values(config: Any) -> list[dict[str, tuple[Any, Any]]]:
     return read
 
 
+def last_settings(config: Any) -> Any:
+    """Returns the settings that a run ends with: those of the end of its last phase, if any."""
+    for name, (_, value) in (phase_values(config) or [{}])[-1].items():
+        group = settings(config)[name].group
+        changed = dataclasses.replace(getattr(config, group), **{name: value})
+        config = dataclasses.replace(config, **{group: changed})
+    return config
+
+
 def _at_end(raw: Any, end: int) -> Any:
     return cast(list[Any], raw)[end] if isinstance(raw, list) and len(raw) == 2 else raw
 

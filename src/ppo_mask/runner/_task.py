@@ -90,6 +90,9 @@ class Task(Generic[Environment]):
         play_env: makes the environment in which a trained policy plays, from the environment's
             settings and the policy's model; by default ``make_env``.
         evaluate_metrics: metrics that only the command ``evaluate`` computes, by name.
+        search: arguments of :class:`ppo_mask.search.Search` for a policy, where the program knows
+            them better: a function of the policy's ``TrainedRun``, and of the settings that its
+            training ended with.
     """
 
     make_env: Callable[[Environment], AbstractEnv[Any]]
@@ -103,6 +106,7 @@ class Task(Generic[Environment]):
     policies: Mapping[str, Path | ModelLike] = dataclasses.field(default_factory=dict[str, Any])
     play_env: Callable[[Environment, Model], AbstractEnv[Any]] | None = None
     evaluate_metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict[str, Metric])
+    search: Callable[[Any, RunConfig[Environment]], Mapping[str, Any]] = lambda run, last: {}
 
     def __post_init__(self) -> None:
         if self.networks and self.make_model is not default_network:

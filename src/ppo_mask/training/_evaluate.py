@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsIndex
+from functools import partial
+from typing import Any, NamedTuple, SupportsIndex, cast
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
 from ppo_mask.jax_tools._trees import zeros_from_shapes
 from ppo_mask.networks import Model, ModelLike, as_model
+from ppo_mask.search import Search, advance
 from ppo_mask.training._health import all_finite, describe_empty_mask, describe_not_finite
 from ppo_mask.training._metrics import Metric, Sums, add_steps, no_steps, summarize, with_episode
 from ppo_mask.training._mistakes import explained
@@ -132,6 +134,7 @@ def evaluate(
     num_envs: SupportsIndex | None = None,
     max_steps: SupportsIndex = 10_000,
     metrics: Mapping[str, Metric] | None = None,
+    search: Search | None = None,
     between: Callable[[bool], bool] = lambda goes_on: goes_on,
 ) -> EvaluationResult:
     """Plays ``num_episodes`` whole episodes, always under the action mask.
@@ -150,6 +153,7 @@ def evaluate(
             environments.
         max_steps: steps after which an episode is truncated, because a policy may run in circles.
         metrics: custom metrics, by name.
+        search: how to search before each action; None to act at once.
         between: called every few steps. Its argument tells whether an episode is still running in
             this process; its result tells whether to take more steps. An error in ``between`` ends
             the evaluation. With several processes, all must take the same number of steps, but
@@ -189,7 +193,7 @@ def evaluate(
         jax.block_until_ready(playing)
         try:
             while between(bool(goes_on)):
-                playing, goes_on = _play(model, vector_env, playing, greedy, metrics, chunk)
+                playing, goes_on = _play(model, search, vector_env, playing, greedy, metrics, chunk)
             ends = playing.episodes, playing.totals, playing.allowed, playing.finite
             episodes, totals, allowed, finite = jax.device_get(ends)
         finally:
@@ -270,6 +274,7 @@ def _begin(
 @eqx.filter_jit
 def _play(
     model: Model,
+    search: Search | None,
     vector_env: VectorEnv[Any],
     playing: _Playing,
     greedy: bool,
@@ -278,16 +283,20 @@ def _play(
 ) -> tuple[_Playing, Bool[Array, ""]]:
     """Takes ``num_steps`` steps, or fewer if all episodes end; returns whether any still runs."""
     num_envs, num_episodes = vector_env.num_envs, len(playing.episodes.truncated)
-    actions = Actions.of(vector_env.num_actions)
+    actions, limited = Actions.of(vector_env.num_actions), cast(TimeLimit[Any], vector_env.env)
 
     def is_playing(playing: _Playing) -> Bool[Array, ""]:
         return (playing.episode < num_episodes).any() & playing.allowed & playing.finite
 
     def step(playing: _Playing) -> _Playing:
-        key, action_key, step_key = jax.random.split(playing.key, 3)
+        key, action_key, step_key, search_key = jax.random.split(playing.key, 4)
         rollout = playing.rollout
-        distribution, _, hidden = jax.vmap(model.advance)(
-            rollout.observation, rollout.action_mask, rollout.hidden
+        distribution, _, hidden = jax.vmap(partial(advance, search, model, limited.env))(
+            jax.random.split(search_key, num_envs),
+            rollout.vector_state.env_state[0],
+            rollout.observation,
+            rollout.action_mask,
+            rollout.hidden,
         )
         distribution.check_choices(vector_env.num_actions)
         numbers: list[Any] = []

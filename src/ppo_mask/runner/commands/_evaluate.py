@@ -71,6 +71,7 @@ def _evaluate(options: argparse.Namespace, runs: Sequence[TrainedRun[Any]], task
             greedy=run.plays_greedily(options.sample),
             max_steps=options.max_steps,
             metrics={**task.metrics, **task.evaluate_metrics},
+            search=run.search,
         )
         results.append((run, result))
     print(to_json([_facts(*each) for each in results]) if options.json else _table(results))

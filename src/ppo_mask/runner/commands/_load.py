@@ -20,6 +20,7 @@ from ppo_mask.runner._plan import read_stored
 from ppo_mask.runner._reader import merge
 from ppo_mask.runner._settings import RunConfig, resolve
 from ppo_mask.runner._task import RANDOM, Task, make_parts
+from ppo_mask.search import Search
 from ppo_mask.training import Trainer
 
 Environment = TypeVar("Environment")
@@ -36,6 +37,7 @@ class TrainedRun(Generic[Environment]):
         config: all settings; the program's defaults if the policy is not of a run.
         env: the environment in which the policy plays.
         policy: the policy.
+        search: how it searches before each action; None if it does not.
     """
 
     name: str
@@ -44,6 +46,7 @@ class TrainedRun(Generic[Environment]):
     config: RunConfig[Environment]
     env: AbstractEnv[Any]
     policy: Policy
+    search: Search | None = None
 
     def __repr__(self) -> str:
         return f"TrainedRun({self.name}, {self.policy})"

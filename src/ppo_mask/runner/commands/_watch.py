@@ -23,6 +23,7 @@ from ppo_mask.runner._task import Task
 from ppo_mask.runner.commands._load import TrainedRun
 from ppo_mask.runner.commands._options import add_command, add_files, refuse_existing, tell, write
 from ppo_mask.runner.commands._players import add_players, load_players
+from ppo_mask.search import advance
 from ppo_mask.training._health import all_finite, describe_not_finite
 
 _TOP_ACTIONS = 8
@@ -86,10 +87,9 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
     is_greedy = run.plays_greedily(options.sample)
 
     @eqx.filter_jit
-    def decide(state: Any, timestep: Any, hidden: Any, key: Any) -> Any:
-        distribution, value, hidden = model.advance(
-            timestep.observation, timestep.action_mask, hidden
-        )
+    def decide(state: Any, timestep: Any, hidden: Any, key: Any, search_key: Any) -> Any:
+        seen = state, timestep.observation, timestep.action_mask, hidden
+        distribution, value, hidden = advance(run.search, model, env, search_key, *seen)
         numbers = [] if is_greedy else [actions.uniform_numbers(key)]
         action, path = distribution.choose(partial(env.part_mask, state), *numbers)
         return action, path.mask, path.probs, value, hidden
@@ -119,8 +119,10 @@ def _play(run: TrainedRun[Any], options: argparse.Namespace, as_text: bool) -> I
         if end:
             yield Frame(step, scene, (), action, rewards, return_, None, end)
             return
-        key, action_key, step_key = jax.random.split(key, 3)
-        chosen, mask, probabilities, value, hidden = decide(state, timestep, hidden, action_key)
+        key, action_key, step_key, search_key = jax.random.split(key, 4)
+        chosen, mask, probabilities, value, hidden = decide(
+            state, timestep, hidden, action_key, search_key
+        )
         if not np.isfinite(probabilities).all():
             raise RunError(describe_not_finite(model))
         place = np.asarray(chosen) + starts

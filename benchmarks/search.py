@@ -46,13 +46,13 @@ def main() -> None:
         simulations, _, worlds = sizes.partition("x")
         kind = SeesAll if knows else HackMatrix
         env = kind(time_aware=True)
-        settings = search_settings(run, DEFAULTS)
-        search = Search(int(simulations), num_worlds=int(worlds or 1), **settings)
+        settings, search = search_settings(run, DEFAULTS), None
+        if int(simulations):
+            search = Search(int(simulations), num_worlds=int(worlds or 1), **settings)
         play = [env, jax.random.key(options.seed), options.games]
-        chosen = search if int(simulations) else None
         compiling.clear()
         begun = time.perf_counter()
-        result = pm.evaluate(run.policy, *play, search=chosen, max_steps=1000, metrics=METRICS)
+        result = pm.evaluate(run.policy, *play, search=search, max_steps=1000, metrics=METRICS)
         seconds = time.perf_counter() - begun - sum(compiling)
         won = estimate(result.final_info["won"].astype(bool))
         cells = [words, f"{100 * won.mean:.1f}% [{100 * won.low:.1f}, {100 * won.high:.1f}]"]

@@ -184,7 +184,7 @@ class HackMatrix(AbstractEnv[State]):
         """The state of ``game`` if it looks like ``state`` to the player, else ``state``."""
         drawn = _state(pack(game), game, state.ground, rows)
         seen = [(compact(x.game, x.ground, among_few=True), x.valid) for x in (state, drawn)]
-        return choose(eqx.tree_equal(*seen), drawn, state)
+        return choose(jnp.asarray(eqx.tree_equal(*seen)), drawn, state)
 
     @number_settings()
     def step_and_reset(

@@ -6,8 +6,9 @@
 - A cryptog out of sight is on any cell out of sight that has room. This is an approximation: a
   player who has followed the game knows more of where it can be. How many there are stays.
 
-What UNDO would bring back is drawn alike where it is still hidden. Of a program whose block CRASH
-has removed, nothing is remembered, so such a program can come again.
+What UNDO would bring back is drawn alike where it is still hidden, except that cryptogs come back
+to where they were. Of a program whose block CRASH has removed, nothing is remembered, so such a
+program can come again.
 """
 
 from typing import NamedTuple

@@ -67,7 +67,7 @@ def test_ten_thousand_positions_look_the_same():
         state, timestep = env.step(step_key, state, action)
         return state, timestep.action_mask
 
-    state, timestep = jax.jit(env.reset)(jax.random.key(0))
+    state, timestep = jax.jit(lambda key: env.reset(key))(jax.random.key(0))
     mask, moved = timestep.action_mask, 0
     for n in range(250):
         state, mask = play(jax.random.key(n), state, mask)

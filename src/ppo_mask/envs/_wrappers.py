@@ -83,8 +83,9 @@ class TimeLimit(AbstractEnv[tuple[State, Int[Array, ""]]]):
         self, key: Key[Array, ""], state: tuple[State, Int[Array, ""]]
     ) -> Next[tuple[State, Int[Array, ""]]] | None:
         """That of the environment inside."""
-        drawn = self.env.imagine(key, state[0])
-        return drawn and dataclasses.replace(drawn, state=(drawn.state, state[1]))
+        if (drawn := self.env.imagine(key, state[0])) is None:
+            return None
+        return Next((drawn.state, state[1]), drawn.observation, drawn.action_mask)
 
     def step_and_reset(
         self,

@@ -5,8 +5,8 @@ pip install 'ppo-mask[gymnax]' rejax && python benchmarks/beside.py --turns 3 --
 Each turn trains each task once with each library, with another seed, in a process of its own and
 without a compilation cache. The first update includes tracing and compiling, but no imports.
 ``--speed`` compares steps per second instead, for more tasks and sizes: in one process for each of
-them, in which the libraries take turns of a third of a second, five for each of ``--turns``, so
-that a machine's changes of speed strike both.
+them, in which the libraries take turns of a second, three for each of ``--turns``, so that a
+machine's changes of speed strike both.
 rejax (https://github.com/keraJLi/rejax) has no masks, does not tell a time limit from an end, clips
 each number of a gradient by itself, always clips the value, logs no metrics, checks for no NaN, and
 has an optimizer for each of its two networks.
@@ -148,7 +148,7 @@ def measure(library: str, task: Task, seed: int) -> dict[str, float]:
 
 
 def measure_speed(task: Task, turns: int) -> dict[str, Any]:
-    """Trains with both libraries in this process, in turn, for a third of a second each time."""
+    """Trains with both libraries in this process, in turn, for a second each time."""
     import jax
 
     speeds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
@@ -158,7 +158,7 @@ def measure_speed(task: Task, turns: int) -> dict[str, Any]:
         # Twice, since rejax compiles again for the types of its own result.
         ready[library] = train, jax.block_until_ready(train(train(state, 1), 1))
     updates, seconds = 1, 1.0
-    for turn in range(-1, 5 * turns):  # The first is to find out how many updates take as long.
+    for turn in range(-1, 3 * turns):  # The first is to find out how many updates take as long.
         for library, (train, state) in ready.items():
             began = time.perf_counter()
             ready[library] = train, jax.block_until_ready(train(state, updates))
@@ -166,7 +166,7 @@ def measure_speed(task: Task, turns: int) -> dict[str, Any]:
             if turn >= 0:
                 speeds[library].append(updates * task.num_envs * task.num_steps / seconds)
         if turn < 0:
-            updates = max(1, round(0.3 / seconds))
+            updates = max(1, round(1 / seconds))
     pairs = zip(*speeds.values(), strict=True)
     medians = {library: statistics.median(each) for library, each in speeds.items()}
     return {**medians, "ratio": statistics.median(ours / theirs for ours, theirs in pairs)}

@@ -16,7 +16,7 @@ from counting import DEFAULTS, TASK
 from ppo_mask.errors import RunError
 from ppo_mask.networks import add_normalization
 from ppo_mask.runner import main
-from source import load
+from source import ROOT, load
 
 KEY = jax.random.key(0)
 
@@ -269,3 +269,14 @@ def test_a_program_exports_its_run(tmp_path, capsys):
     assert main(TASK, DEFAULTS, [*words, "--force"]) == 0
     described = json.loads(str(np.load(tmp_path / "policy.npz")["description"]))
     assert described["format"] == 3
+
+
+def test_the_page_in_the_docs_has_a_policy_that_arrives():
+    text = (ROOT / "docs" / "play" / "walk.js").read_text()
+    arrays = json.loads(text.removeprefix("const POLICY = ").rstrip(";\n"))
+    assert len(text) < 200_000
+    x = np.eye(10)
+    for n in range(3):
+        weight, bias = (np.array(arrays[f"network.actor.{n}.{x}"]) for x in ("weight", "bias"))
+        x = (np.tanh(x) if n else x) @ weight.T + bias
+    assert (x[:9, 1] > x[:9, 0]).all()

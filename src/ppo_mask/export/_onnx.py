@@ -149,7 +149,7 @@ def _ones(dtype: Any) -> Any:
 
 
 def _power_of_two(n: Any) -> Any:
-    return jnp.exp2(n.astype(jnp.float32)).astype(n.dtype)
+    return jnp.asarray(2 ** np.arange(32), jnp.uint32)[n].astype(n.dtype)  # exp2 is not exact.
 
 
 def _select(graph: Graph, eqn: Any, which: Value, no: Value, yes: Value) -> Value:

@@ -30,10 +30,11 @@ LAYERS = {
         "adapters": {"games"} | MODELS,
         "acting": MODELS,
         "checkpoints": MODELS,
+        "export": {"acting", "checkpoints"} | MODELS,
         "training": ALGORITHMS,
         "ppo": ALGORITHMS | {"training"},
         "callbacks": ALGORITHMS | {"training"},
-        "runner": ALGORITHMS | {"training", "ppo", "callbacks"},
+        "runner": ALGORITHMS | {"training", "ppo", "callbacks", "export"},
         "__main__": {"runner"},
     },
     "hackmatrix": {

@@ -3,9 +3,9 @@
 This package re-exports the names of its subpackages that most programs need. :mod:`~ppo_mask.envs`,
 :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.acting`, :mod:`~ppo_mask.training` and
 :mod:`~ppo_mask.ppo` lead from an environment's step to a gradient step.
-:mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
-:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools
-around it. Each subpackage is imported on first use.
+:mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.export`,
+:mod:`~ppo_mask.runner`, :mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and
+:mod:`~ppo_mask.jax_tools` are the tools around it. Each subpackage is imported on first use.
 
 jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         checkpoints,
         devices,
         envs,
+        export,
         jax_tools,
         networks,
         ppo,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     )
     from ppo_mask.checkpoints import load_policy, save_policy
     from ppo_mask.envs import AbstractEnv, MultiTask, TimeLimit, TimeStep, VectorEnv, check_env
+    from ppo_mask.export import export_policy
     from ppo_mask.jax_tools import rarely
     from ppo_mask.networks import (
         AbstractActorCritic,
@@ -105,7 +107,7 @@ else:  # For type checkers, any name would be there.
 
 
 # The subpackages whose names are re-exported here, in order of import time, fastest first.
-_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "training", "ppo", "checkpoints")
+_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "training", "ppo", "checkpoints", "export")
 _OTHER_ROOMS = ("acting", "adapters", "callbacks", "devices", "runner")
 
 __all__ = [
@@ -142,6 +144,8 @@ __all__ = [
     "devices",
     "envs",
     "evaluate",
+    "export",
+    "export_policy",
     "jax_tools",
     "load_policy",
     "network_for",

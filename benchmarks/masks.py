@@ -182,8 +182,9 @@ def run(names: list[str]) -> None:
             for seed in range(SEEDS):
                 began = time.perf_counter()
                 curves.setdefault(kind, []).append(train(TASKS[name], masked, seed))
-                last = curves[kind][-1]["returns"][-1]
-                print(name, kind, seed, last, f"{time.perf_counter() - began:.0f} s", flush=True)
+                last, seconds = curves[kind][-1]["returns"][-1], time.perf_counter() - began
+                rate = f"{TASKS[name].steps / seconds:,.0f} steps/s"
+                print(name, kind, seed, last, f"{seconds:.0f} s", rate, flush=True)
         kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
         KEPT.write_text(json.dumps({**kept, name: curves}) + "\n", encoding="utf-8")
 

@@ -4,7 +4,7 @@
     python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
     python benchmarks/results.py page       # writes the tables of both pages, and the curves
 
-``results/tasks.yaml`` has the rows. ``run`` trains three seeds with a row's command, plays fresh
+``results/tasks.yaml`` has the rows. ``run`` trains each seed with a row's command, plays fresh
 episodes with each trained policy, and writes ``results/NAME.json`` and a picture of one episode for
 the gallery. ``page`` needs these files alone.
 """
@@ -30,6 +30,7 @@ import numpy as np
 import yaml
 from PIL import Image, ImageChops, ImageOps
 from report import surroundings
+from scipy import stats
 
 from ppo_mask.callbacks._json_lines import read_log_lines
 
@@ -38,7 +39,7 @@ KEPT = ROOT / "benchmarks" / "results"
 IMAGES = ROOT / "docs" / "images"
 PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
-SEEDS, EPISODES, POINTS = 3, 256, 50
+EPISODES, POINTS = 256, 50
 _LENGTH, _WIDTH = 60, 150  # Steps of the episode in the gallery; pixels of the picture.
 _BUSY = 0.7  # The load average of a machine that is busy with something else.
 
@@ -60,6 +61,7 @@ class Row(NamedTuple):
         spread: the standard deviation of the reference, if others report one.
         curve: the metric of the learning curve.
         picture: the file in ``docs/images`` that shows the task, if ``run`` draws none.
+        seeds: how many seeds are trained, from 0 on.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Row(NamedTuple):
     spread: float = 0.0
     curve: str = "train/mean_episode_return"
     picture: str | None = None
+    seeds: int = 5
 
 
 ROWS = [Row(**row) for row in yaml.safe_load((KEPT / "tasks.yaml").read_text(encoding="utf-8"))]
@@ -86,7 +89,7 @@ def run(row: Row) -> Result:
     """Trains the row's seeds one after another, evaluates them, and returns what the page needs."""
     load, took, logs, returns = os.getloadavg()[0], [], [], []
     with TemporaryDirectory() as folder:
-        for seed in range(SEEDS):
+        for seed in range(row.seeds):
             own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", folder]
             began = time.perf_counter()
             _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
@@ -184,18 +187,28 @@ def verdict(row: Row, found: Result) -> str:
     )
 
 
-def reached(found: Result) -> str:
-    """Returns the mean and the standard deviation of the seeds' returns, as text."""
-    middle, spread = mean(found["returns"]), stdev(found["returns"])
+def reached(found: Result) -> list[str]:
+    """Returns the mean of the returns, its 95% interval, and the interquartile mean, as text.
+
+    The interval is that of Student's t.
+    """
+    returns = found["returns"]
+    middle, trimmed = mean(returns), float(stats.trim_mean(returns, 0.25))
+    half = float(stats.t.ppf(0.975, len(returns) - 1)) * stdev(returns) / len(returns) ** 0.5
     digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
-    return f"{middle:,.{digits}f} ± {spread:,.{digits}f}"
+    low, middle, high, trimmed = (
+        f"{round(x, digits) + 0:,.{digits}f}"
+        for x in (middle - half, middle, middle + half, trimmed)
+    )
+    return [middle, f"{low} to {high}", trimmed]
 
 
 def fill(text: str, results: Results) -> str:
     """Returns a page's text with new tables and lists between its markers."""
     table = [
-        "| task | library | return | others report | | steps | seconds | steps/s |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | library | return | 95% | IQM | others report | "
+        "| seeds | steps | seconds | steps/s |",
+        f"|{'---|' * 11}",
     ]
     gallery = ["| | |", "|---|---|"]
     sources, machines = dict[str, list[str]](), dict[str, None]()
@@ -206,13 +219,13 @@ def fill(text: str, results: Results) -> str:
         reported += f" ± {row.spread:g}" if row.spread else ""
         seconds = f"{found['seconds']:,}{'*' if found['load'] > _BUSY else ''}"
         table.append(
-            f"| {row.task} | {library} | {reached(found)} | {reported} | {verdict(row, found)} "
-            f"| {found['steps']:,} | {seconds} | {found['steps_per_second']:,} |"
+            f"| {row.task} | {library} | {' | '.join(reached(found))} | {reported} "
+            f"| {verdict(row, found)} | {len(found['returns'])} | {found['steps']:,} "
+            f"| {seconds} | {found['steps_per_second']:,} |"
         )
         gallery.append(
-            f"| {_image(row)} | **{row.task}** ({library}): return {reached(found)} after "
-            f"{found['steps']:,} steps, {found['seconds']:,} s"
-            f"{'. ' if row.note else ''}{row.note}<br>`{found['command']}` |"
+            f"| {_image(row)} | **{row.task}** ({library}){'. ' if row.note else ''}{row.note}"
+            f"<br>`{found['command']}` |"
         )
         sources.setdefault(row.source, []).append(f"**{row.task}**")
         place = f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}"

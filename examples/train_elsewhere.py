@@ -87,19 +87,23 @@ def make_curriculum(settings: Elsewhere) -> SelfPlay | None:
     )
 
 
-def make_model(kind: str, **more: bool) -> Callable[..., Model]:
-    """Returns a function that makes a kind of network."""
+def make_model(kind: str, *names: str, **more: bool) -> Callable[..., Model]:
+    """Returns a function that makes a kind of network, of the sizes with these names."""
 
     def make(env: AbstractEnv[Any], network: NetworkSettings, key: Array) -> Model:
-        names = "hidden_dim", "num_layers", "activation"
         sizes = {name: getattr(network, name) for name in names}
         return network_for(env, kind, key=key, **sizes, **more)
 
     return make
 
 
-# The MLP has layer norm, for returns of hundreds; see docs/tuning.md.
-NETWORKS = {"mlp": make_model("mlp", layer_norm=True), "sets": make_model("sets")}
+NETWORKS = {
+    # Layer norm is for returns of hundreds; see docs/tuning.md.
+    "mlp": make_model("mlp", "hidden_dim", "num_layers", "activation", layer_norm=True),
+    "conv": make_model("conv", "hidden_dim"),
+    "gru": make_model("gru", "hidden_dim"),
+    "sets": make_model("sets", "hidden_dim", "num_layers", "activation"),
+}
 TASK = Task[Elsewhere](make_env, networks=NETWORKS, curriculum=make_curriculum)
 DEFAULTS = RunConfig(
     Elsewhere(), PPO(num_envs=32, learning_rate=1e-3), run=RunSettings(total_timesteps=500_000)

@@ -75,6 +75,7 @@ def shell_lines(text: str) -> list[str]:
 
 
 LIBRARIES = {
+    "export.md": ("onnx", "onnxruntime"),
     "other_libraries.md": ("gymnax", "jumanji", "navix", "pettingzoo", "pgx", "pyspiel", "shimmy"),
     "recipes.md": ("craftax", "jaxmarl", "xminigrid"),
 }

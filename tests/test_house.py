@@ -31,10 +31,11 @@ LAYERS = {
         "acting": MODELS,
         "checkpoints": MODELS,
         "search": {"acting"} | MODELS,
+        "export": {"acting", "checkpoints"} | MODELS,
         "training": ALGORITHMS | {"search"},
         "ppo": ALGORITHMS | {"training"},
         "callbacks": ALGORITHMS | {"training"},
-        "runner": ALGORITHMS | {"search", "training", "ppo", "callbacks"},
+        "runner": ALGORITHMS | {"search", "training", "ppo", "callbacks", "export"},
         "__main__": {"runner"},
     },
     "hackmatrix": {

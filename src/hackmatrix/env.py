@@ -1,6 +1,6 @@
 """HackMatrix as an environment. ``HackMatrix._turn`` has the phases of a step, in order."""
 
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from hackmatrix import imagination
-from hackmatrix.actions import FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
+from hackmatrix.actions import ACTION_NAMES, FIRST_PROGRAM, NUM_ACTIONS, SIPHON_ACTION
 from hackmatrix.observation import Observation, compact, expand, ground_words, with_time
 from hackmatrix.rules import bits, effects, enemies, history, moves, paths, rewards, siphon
 from hackmatrix.rules.batching import anywhere, materialize, stack_scalars
@@ -108,6 +108,7 @@ class HackMatrix(AbstractEnv[State]):
         time_aware: whether an observation is a
             :class:`~hackmatrix.observation.TimeAwareObservation`, which adds the number of actions
             taken (Pardo et al. 2018, arXiv:1712.00378).
+        action_names: the names of the actions.
     """
 
     undo_depth: int = eqx.field(default=MIN_UNDO_DEPTH, static=True)
@@ -118,6 +119,7 @@ class HackMatrix(AbstractEnv[State]):
     compact: bool = eqx.field(default=False, static=True)
     time_aware: bool = eqx.field(default=False, static=True)
     num_actions: int = eqx.field(default=NUM_ACTIONS, static=True, init=False)
+    action_names: ClassVar[tuple[str, ...]] = ACTION_NAMES
 
     def __check_init__(self) -> None:
         if not MIN_UNDO_DEPTH <= (depth := self.undo_depth) <= MAX_UNDO_DEPTH:

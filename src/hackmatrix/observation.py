@@ -5,7 +5,7 @@ integers: the player's numbers, and two 32-bit words for each cell, which hold i
 bit fields.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Integer, UInt16, UInt32
 
 from hackmatrix.rules.batching import join, materialize, stack_scalars, total
-from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, first_on_each
+from hackmatrix.rules.entities import CRYPTOG, NUM_TYPES, TYPES, first_on_each
 from hackmatrix.rules.game import MAX_HP, NUM_STAGES, Board, Game
 from hackmatrix.rules.planes import NUM_CELLS, SIZE, Plane, column, pack, row
-from hackmatrix.rules.programs import NUM_PROGRAMS, owned_flags
+from hackmatrix.rules.programs import CARDS, NUM_PROGRAMS, owned_flags
 from ppo_mask.jax_tools import number_settings, rarely
 
 
@@ -216,6 +216,31 @@ DIVISORS = np.concatenate(
     ]
 ).astype(np.float32)
 """The divisors that turn integers into a flat observation."""
+
+
+def observation_layout() -> dict[str, Any]:
+    """The meaning of each number of a flat observation, for JSON.
+
+    Returns:
+        - ``size``: how many numbers there are.
+        - ``player``: names of the player's numbers, which come first.
+        - ``programs``: names of the programs, which have one number each.
+        - ``cells``: how many cells follow, row by row from the bottom left.
+        - ``channels``: names and divisors of each cell's numbers.
+    """
+    names: list[tuple[str, int]] = [("", 0)] * CHANNELS
+    for name, field in CELL_FIELDS.items():
+        place = range(CHANNELS)[channels(name)]
+        several = {"enemy_type": TYPES, "program": tuple(card.name for card in CARDS)}.get(name)
+        for n, channel in enumerate(place):
+            names[channel] = (f"{name} {several[n]}" if several else name, field.largest)
+    return {
+        "size": OBSERVATION_SIZE,
+        "player": [number.formula() for number in PLAYER_NUMBERS],
+        "programs": [card.name for card in CARDS[:NUM_PROGRAMS]],
+        "cells": NUM_CELLS,
+        "channels": names,
+    }
 
 
 @number_settings()

@@ -3,10 +3,10 @@
 This package re-exports the names of its subpackages that most programs need. :mod:`~ppo_mask.envs`,
 :mod:`~ppo_mask.networks`, :mod:`~ppo_mask.acting`, :mod:`~ppo_mask.training` and
 :mod:`~ppo_mask.ppo` lead from an environment's step to a gradient step; :mod:`~ppo_mask.search`
-thinks before acting.
-:mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`, :mod:`~ppo_mask.runner`,
-:mod:`~ppo_mask.devices`, :mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools
-around it. Each subpackage is imported on first use.
+thinks before acting. :mod:`~ppo_mask.callbacks`, :mod:`~ppo_mask.checkpoints`,
+:mod:`~ppo_mask.export`, :mod:`~ppo_mask.runner`, :mod:`~ppo_mask.devices`,
+:mod:`~ppo_mask.adapters` and :mod:`~ppo_mask.jax_tools` are the tools around it. Each subpackage is
+imported on first use.
 
 jaxtyping and beartype check the shapes and dtypes of every public function at trace time.
 """
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         checkpoints,
         devices,
         envs,
+        export,
         jax_tools,
         networks,
         ppo,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     )
     from ppo_mask.checkpoints import load_policy, save_policy
     from ppo_mask.envs import AbstractEnv, MultiTask, TimeLimit, TimeStep, VectorEnv, check_env
+    from ppo_mask.export import export_policy
     from ppo_mask.jax_tools import rarely
     from ppo_mask.networks import (
         AbstractActorCritic,
@@ -95,12 +97,12 @@ else:  # For type checkers, any name would be there.
     def __getattr__(name: str) -> Any:
         # JAX alone takes longer to import than all of this package's other dependencies: a program
         # that only asks for the version, or prints --help, should not wait for it.
-        if name in (*_ROOMS_OF_THE_FACE, *_OTHER_ROOMS):
+        if name in (*_FACE_ROOMS, *_OTHER_ROOMS):
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__version__":
             return version("ppo-mask")
         if name in __all__:
-            for room in map(__getattr__, _ROOMS_OF_THE_FACE):
+            for room in map(__getattr__, _FACE_ROOMS):
                 if name in room.__all__:
                     globals()[name] = getattr(room, name)  # Later accesses skip this function.
                     return globals()[name]
@@ -108,7 +110,16 @@ else:  # For type checkers, any name would be there.
 
 
 # The subpackages whose names are re-exported here, in order of import time, fastest first.
-_ROOMS_OF_THE_FACE = ("jax_tools", "envs", "networks", "search", "training", "ppo", "checkpoints")
+_FACE_ROOMS = (
+    "jax_tools",
+    "envs",
+    "networks",
+    "search",
+    "training",
+    "ppo",
+    "checkpoints",
+    "export",
+)
 _OTHER_ROOMS = ("acting", "adapters", "callbacks", "devices", "runner")
 
 __all__ = [
@@ -146,6 +157,8 @@ __all__ = [
     "devices",
     "envs",
     "evaluate",
+    "export",
+    "export_policy",
     "jax_tools",
     "load_policy",
     "network_for",

@@ -17,7 +17,8 @@ import pytest
 
 import ppo_mask as pm
 from linux import only_linux
-from ppo_mask.checkpoints import Checkpoint, RunDir, _orbax, named_arrays
+from ppo_mask.checkpoints import Checkpoint, RunDir, _orbax
+from ppo_mask.checkpoints._checkpoint import named_arrays
 from ppo_mask.errors import RunError
 from same_run import assert_same
 

@@ -22,10 +22,10 @@ def test_it_is_the_meshs_or_the_default_devices(monkeypatch: pytest.MonkeyPatch)
 
 def test_minibatches_are_cut_for_what_the_program_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
-    rows = jnp.zeros((2, 8192))
-    cut: Any = cache_sized_parts(rows, mesh_of(jax.devices()[:1]))
+    rows, weights = jnp.zeros((2, 8192)), jnp.zeros((3, 256))
+    cut: Any = cache_sized_parts(rows, weights, mesh_of(jax.devices()[:1]))
     assert cut.shape == (16, 1024)
-    whole: Any = cache_sized_parts(rows)
+    whole: Any = cache_sized_parts(rows, weights)
     assert whole.shape == (2, 8192)
 
 

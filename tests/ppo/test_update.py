@@ -279,7 +279,8 @@ def test_a_minibatch_in_parts_changes_no_result(make, parts, rows_in_cache, monk
         return state.model, metrics
 
     whole = learn(1)
-    monkeypatch.setattr(minibatches, "_ROWS_IN_CACHE", rows_in_cache)
+    monkeypatch.setattr(minibatches, "_FLOATS_IN_CACHE", 0)
+    monkeypatch.setattr(minibatches, "_FEWEST_ROWS", rows_in_cache)
     in_parts = learn(parts)
     for x, y in zip(jax.tree.leaves(whole), jax.tree.leaves(in_parts), strict=True):
         np.testing.assert_allclose(x, y, atol=1e-5)

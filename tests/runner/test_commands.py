@@ -335,7 +335,7 @@ def test_help_names_the_commands(capsys):
     for words in (["--help"], ["train", "--help"]):
         with pytest.raises(SystemExit):
             call(*words)
-        assert "Other commands: evaluate, watch, plot" in capsys.readouterr().out
+        assert "Other commands: evaluate, watch, export, plot" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [[], ["evaluate"], ["watch"], ["plot"], ["inspect"]])

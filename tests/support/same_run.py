@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 
-from ppo_mask.checkpoints import Checkpoint, RunDir, named_arrays
+from ppo_mask.checkpoints import Checkpoint, RunDir
+from ppo_mask.checkpoints._checkpoint import named_arrays
 
 
 def log(folder: RunDir) -> list[dict[str, Any]]:

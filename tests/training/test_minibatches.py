@@ -10,13 +10,24 @@ from ppo_mask.training._minibatches import cache_sized_parts
 
 
 @pytest.mark.parametrize(
-    ("parts", "rows", "smaller"),
-    # Of 1025 rows there are no two equal parts.
-    [(1, 8192, 8), (2, 4096, 8), (1, 1024, 1), (1, 1025, 1), (1, 1500, 2), (3, 2049, 9)],
+    ("width", "parts", "rows", "smaller"),
+    [
+        (256, 1, 8192, 8),
+        (256, 2, 4096, 8),
+        (256, 1, 1024, 1),
+        (256, 1, 1025, 1),  # Of 1025 rows there are no two equal parts.
+        (256, 1, 1500, 2),
+        (256, 3, 2049, 9),
+        (64, 1, 8192, 2),  # A small network's rows take less.
+        (64, 1, 4096, 1),
+        (9999, 1, 8192, 8),  # Of a large one's, few would be slow.
+    ],
 )
-def test_parts_of_a_minibatch_are_small_on_a_cpu(parts, rows, smaller):
+def test_parts_of_a_minibatch_are_small_on_a_cpu(width, parts, rows, smaller):
     order = np.arange(parts * rows * 2).reshape(parts, rows, 2)
-    cut, same = jax.device_get(jax.jit(cache_sized_parts)((order, order[..., 0])))
+    cut, same = jax.device_get(
+        jax.jit(cache_sized_parts)((order, order[..., 0]), np.zeros((3, width)))
+    )
     assert cut.shape == (smaller, parts * rows // smaller, 2)
     np.testing.assert_array_equal(cut.reshape(order.shape), order)
     np.testing.assert_array_equal(same, cut[..., 0])

@@ -4,12 +4,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hackmatrix.cli import export, play, watch
+from hackmatrix.cli import play, watch
 from hackmatrix.task import DEFAULTS, TASK
 from ppo_mask import runner
 from ppo_mask.runner.commands import (
     CommandParser,
     add_evaluate,
+    add_export,
     add_inspect,
     add_plot,
     run_commands,
@@ -30,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     play.add_to(commands)
     add_evaluate(commands, TASK, DEFAULTS, episodes=1000, max_steps=1000)
     add_inspect(commands)
-    export.add_to(commands)
+    add_export(commands, TASK, DEFAULTS)
     add_plot(commands, _TITLES)
     return whole
 

@@ -1,1 +1,1 @@
-"""Playing the game with policies: replays, evaluations, and export to other frameworks."""
+"""Playing the game with policies: replays and evaluations."""

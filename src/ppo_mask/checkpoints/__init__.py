@@ -5,18 +5,8 @@ for bit, and :func:`load_policy` loads its policy. Loading runs no code from the
 """
 
 from ._architecture import architecture_of
-from ._checkpoint import Checkpoint, named_arrays
+from ._checkpoint import Checkpoint
 from ._policy import load_policy, load_weights, save_policy
 from ._run_dir import RunDir
-from ._runs import expand_user
 
-__all__ = [
-    "Checkpoint",
-    "RunDir",
-    "architecture_of",
-    "expand_user",
-    "load_policy",
-    "load_weights",
-    "named_arrays",
-    "save_policy",
-]
+__all__ = ["Checkpoint", "RunDir", "architecture_of", "load_policy", "load_weights", "save_policy"]

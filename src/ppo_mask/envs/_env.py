@@ -198,6 +198,7 @@ class AbstractEnv(eqx.Module, Generic[State]):
             tree of them like the observation.
         observation_sets: optional; which arrays of the observation are sets of candidates, as
             :class:`ppo_mask.networks.SetReader` takes them.
+        action_names: optional; a name for each entry of the mask, for exported policies.
 
     Example:
         >>> import equinox as eqx, jax, jax.numpy as jnp, ppo_mask as pm

@@ -102,7 +102,7 @@ def main(
         return commands.run_commands(parser, words, enable_compilation_cache)
     if with_commands:
         words = words[1:] if words[:1] == ["train"] else words
-        others = "Other commands: evaluate, watch, plot, inspect"
+        others = "Other commands: evaluate, watch, export, plot, inspect"
         description += f"\n\n{others}; COMMAND --help shows their options."
     plan = None
     with outliving_the_screen():

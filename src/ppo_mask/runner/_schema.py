@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Union, cast
 
 import yaml
 
-from ppo_mask.checkpoints import expand_user
+from ppo_mask.checkpoints._runs import expand_user
 from ppo_mask.errors import RunError
 from ppo_mask.jax_tools._trees import python_scalar
 from ppo_mask.training import Rules

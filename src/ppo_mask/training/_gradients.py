@@ -88,7 +88,7 @@ def take_gradient_steps(
 
             return jax.grad(loss_of_params, has_aux=True)(params, minibatch)
 
-        parts = cache_sized_parts((rows, others), mesh)
+        parts = cache_sized_parts((rows, others), params, mesh)
         return mean_over_devices(mesh, mean_over_parts(of_part, parts))
 
     @jax.named_scope("gradient_step")  # Its name in profiles.

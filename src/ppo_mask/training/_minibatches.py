@@ -8,6 +8,7 @@ groups, so a device's share of a minibatch needs no data from other devices, and
 devices does not change the minibatches.
 """
 
+import itertools
 import math
 
 import jax
@@ -24,8 +25,8 @@ from ppo_mask.networks._model import is_recurrent
 from ppo_mask.training._algorithm import check_split
 from ppo_mask.training._rules import check_divides
 
-_ROWS_IN_CACHE = 1024
-"""Rows of 256 floats, a megabyte in all: about the cache of one core of a server or a laptop."""
+_FLOATS_IN_CACHE, _FEWEST_ROWS = 2**18, 1024
+"""A megabyte, about the cache of one core of a server or a laptop; fewer rows are slow anyway."""
 
 
 def rows_per_env(model: Model, num_steps: int) -> int:
@@ -123,13 +124,14 @@ def shuffle_rows(
     return shard_over_envs(mesh, shuffle, (1,), 2)(words)
 
 
-def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
+def cache_sized_parts(parts: ArrayTree, weights: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
     """On a CPU, splits parts of a minibatch into smaller parts whose activations fit the cache.
 
     On an accelerator, which is fast with large arrays, the parts stay as they are.
 
     Args:
         parts: arrays with axes [parts, rows, …].
+        weights: those of the model, whose longest axis tells how many numbers a row's layer has.
         mesh: the devices that the program is for; None for JAX's default device.
 
     Returns:
@@ -137,7 +139,9 @@ def cache_sized_parts(parts: ArrayTree, mesh: Mesh | None = None) -> ArrayTree:
         suitable size.
     """
     count, rows = jax.tree.leaves(parts)[0].shape[:2]
-    fewest, most = -(-rows // _ROWS_IN_CACHE), 2 * rows // _ROWS_IN_CACHE
+    widest = max(itertools.chain(*(x.shape for x in jax.tree.leaves(weights))), default=1)
+    at_once = max(_FEWEST_ROWS, _FLOATS_IN_CACHE // widest)
+    fewest, most = -(-rows // at_once), 2 * rows // at_once
     if platform_of(mesh) == "cpu":
         finer = next((n for n in range(fewest, most + 1) if rows % n == 0), 1)
         count, rows = count * finer, rows // finer

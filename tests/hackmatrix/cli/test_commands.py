@@ -182,7 +182,7 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path):
             ["watch", "--policy", "random", "--seed", str(2**32 - 2), "--episodes", "3"],
             "--seed with --episodes 3 must be at most 4294967293",
         ),
-        (["export", "a", "b.zip"], "must end in .npz, got b.zip"),
+        (["export", "a", "b.onnx"], "there is no run or checkpoint a"),
         (["plot", "--out", "a.pdf", "nowhere"], "--out must end in .png or .svg"),
         (["wach"], "argument COMMAND: invalid choice: 'wach' (choose from "),
         ([], "COMMAND"),

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hackmatrix import HackMatrix
 from hackmatrix.actions import ACTION_NAMES
 from hackmatrix.networks import board_network, player_centered_mlp
 from hackmatrix.networks.features import features, unpack
-from hackmatrix.observation import TimeAwareObservation
-from hackmatrix.play.export import export_policy
+from hackmatrix.observation import TimeAwareObservation, observation_layout
 from own_process import python
+from ppo_mask import export_policy
 from ppo_mask.networks import add_normalization, update_statistics
 from recorded import noisy, row, views
 from source import ROOT, load
@@ -46,7 +47,7 @@ def read(path):
 
 def saved(model, folder):
     path = folder / "policy.npz"
-    path.write_bytes(export_policy(model))
+    export_policy(model, HackMatrix(), path)
     return path
 
 
@@ -57,9 +58,8 @@ def test_names_architecture_and_layout_are_written(network, tmp_path):
     (weight,) = [x for name, x in arrays.items() if name.endswith("actor.0.weight")]
     assert weight.shape[0] == 8
     assert description["architecture"]["hyperparameters"]["reader"]["network"] == "PlayerCentered"
-    assert description["mlp"] == [{"layer_norm": True, "policy_gain": 10.0}]
     assert description["actions"] == list(ACTION_NAMES)
-    layout = description["observation"]
+    layout = observation_layout()
     assert layout["size"] == 10 + 23 + 36 * 42
     assert (len(layout["player"]), len(layout["programs"])) == (10, 23)
     names = [name for name, _ in layout["channels"]]
@@ -93,7 +93,7 @@ def test_it_takes_the_same_greedy_actions(program, seen, network, tmp_path, norm
     theirs = [policy(observation, mask) for observation, mask in zip(*seen, strict=True)]
     assert actions.tolist() == theirs
     assert len(set(theirs)) > 15
-    theirs = [policy.value(observation) for observation in seen[0]]
+    theirs = [policy.value(*each) for each in zip(*seen, strict=True)]
     np.testing.assert_allclose(theirs, values, rtol=1e-3, atol=1e-3)
 
 
@@ -109,8 +109,19 @@ def test_it_plays_shared_layers_and_heeds_the_time(program, seen, tmp_path):
 
     few = slice(60)
     values = ours(row(views().compact, few), steps, seen[1][few])
-    theirs = [policy.value(x, int(n)) for x, n in zip(seen[0][few], steps, strict=True)]
+    given = zip(seen[0][few], seen[1][few], steps, strict=True)
+    theirs = [policy.value(x, mask, int(n)) for x, mask, n in given]
     np.testing.assert_allclose(theirs, values, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_onnxruntime_computes_the_features_too(seen, network, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export_policy(network, HackMatrix(), tmp_path / "policy.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    given = dict(zip(("observation", "action_mask"), seen, strict=True))
+    actions = jax.vmap(lambda *x: network(*x)[0].mode())(*seen)
+    assert session.run(["action"], given)[0].tolist() == actions.tolist()
 
 
 def test_it_needs_numpy_only(network, tmp_path):
@@ -129,7 +140,7 @@ def test_it_says_that_it_does_not_play_the_board_network(program, tmp_path):
     model = board_network(8, 1, key=jax.random.key(0))
     path = saved(model, tmp_path)
     with pytest.raises(
-        ValueError, match=r"policy\.npz does not hold the default network, but .*BoardReader"
+        ValueError, match=r"policy\.npz does not hold a network of the library, but .*BoardReader"
     ):
         program.Policy(path)
     np.testing.assert_array_equal(

@@ -1,8 +1,8 @@
 """Commands other than training.
 
 ``ppo-mask plot | inspect RUN`` works with runs of any program. A program made
-with :func:`ppo_mask.runner.main` also has ``evaluate`` and ``watch``, which need the program's
-task. In Python, :func:`load_run` loads a run.
+with :func:`ppo_mask.runner.main` also has ``evaluate``, ``watch`` and ``export``, which need the
+program's task. In Python, :func:`load_run` loads a run.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from ppo_mask.runner._settings import RunConfig
 from ppo_mask.runner._task import Task
 
 from ._evaluate import add_evaluate
+from ._export import add_export
 from ._inspect import add_inspect
 from ._load import TrainedRun, load_run
 from ._options import (
@@ -39,6 +40,7 @@ __all__ = [
     "TrainedRun",
     "add_command",
     "add_evaluate",
+    "add_export",
     "add_files",
     "add_folder",
     "add_force",
@@ -82,6 +84,7 @@ def of_a_program(
     commands.add_parser("train", add_help=False)  # Has a parser of its own, and is named here.
     add_evaluate(commands, task, defaults)
     add_watch(commands, task, defaults)
+    add_export(commands, task, defaults)
     add_plot(commands)
     add_inspect(commands)
     return parser

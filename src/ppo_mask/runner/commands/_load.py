@@ -10,9 +10,9 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Key
 
-from ppo_mask.checkpoints import RunDir, expand_user, load_policy, load_weights
+from ppo_mask.checkpoints import RunDir, load_policy, load_weights
 from ppo_mask.checkpoints._policy import is_saved_policy
-from ppo_mask.checkpoints._runs import LATEST, find_run
+from ppo_mask.checkpoints._runs import LATEST, expand_user, find_run
 from ppo_mask.envs import AbstractEnv
 from ppo_mask.errors import RunError
 from ppo_mask.networks import Model, ModelLike, Policy, UniformActorCritic

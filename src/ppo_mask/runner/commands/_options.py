@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import jax
 
-from ppo_mask.checkpoints import RunDir, expand_user
+from ppo_mask.checkpoints import RunDir
 from ppo_mask.checkpoints._files import write_whole
-from ppo_mask.checkpoints._runs import find_run
+from ppo_mask.checkpoints._runs import expand_user, find_run
 from ppo_mask.devices.platforms import require_platform
 from ppo_mask.errors import RunError, describe_error
 from ppo_mask.runner._settings import MAX_SEED

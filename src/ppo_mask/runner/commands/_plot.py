@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ppo_mask.callbacks._json_lines import read_log_lines
-from ppo_mask.checkpoints import RunDir, expand_user
-from ppo_mask.checkpoints._runs import LATEST
+from ppo_mask.checkpoints import RunDir
+from ppo_mask.checkpoints._runs import LATEST, expand_user
 from ppo_mask.errors import RunError, warn
 from ppo_mask.runner.commands._options import (
     add_command,

@@ -97,12 +97,12 @@ else:  # For type checkers, any name would be there.
     def __getattr__(name: str) -> Any:
         # JAX alone takes longer to import than all of this package's other dependencies: a program
         # that only asks for the version, or prints --help, should not wait for it.
-        if name in (*_FACE_ROOMS, *_OTHER_ROOMS):
+        if name in (*_ON_FACE, *_OTHER_ROOMS):
             return importlib.import_module(f"{__name__}.{name}")
         if name == "__version__":
             return version("ppo-mask")
         if name in __all__:
-            for room in map(__getattr__, _FACE_ROOMS):
+            for room in map(__getattr__, _ON_FACE):
                 if name in room.__all__:
                     globals()[name] = getattr(room, name)  # Later accesses skip this function.
                     return globals()[name]
@@ -110,16 +110,7 @@ else:  # For type checkers, any name would be there.
 
 
 # The subpackages whose names are re-exported here, in order of import time, fastest first.
-_FACE_ROOMS = (
-    "jax_tools",
-    "envs",
-    "networks",
-    "search",
-    "training",
-    "ppo",
-    "checkpoints",
-    "export",
-)
+_ON_FACE = ("jax_tools", "envs", "networks", "search", "training", "ppo", "checkpoints", "export")
 _OTHER_ROOMS = ("acting", "adapters", "callbacks", "devices", "runner")
 
 __all__ = [

@@ -87,7 +87,8 @@ def command(row: Row) -> str:
 
 def run(row: Row) -> Result:
     """Trains the row's seeds one after another, evaluates them, and returns what the page needs."""
-    load, took, logs, returns = os.getloadavg()[0], [], [], []
+    # Before the picture, which changes the folder.
+    found, load, took, logs, returns = surroundings(), os.getloadavg()[0], [], [], []
     with TemporaryDirectory() as folder:
         for seed in range(row.seeds):
             own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", folder]
@@ -102,7 +103,7 @@ def run(row: Row) -> Result:
     packages = dict.fromkeys(("jax", "equinox", row.library))
     return {
         "command": command(row),
-        **surroundings(),
+        **found,
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "load": round(load, 2),
         "seconds": round(mean(took)),

@@ -70,9 +70,10 @@ def find_allowed(state: Any, is_full: bool) -> dict[str, Array | bool]:
     # A move turns the player, or takes it to the next cell.
     solid = jnp.isin(blocks, jnp.asarray((full if is_full else classic).SOLID_BLOCKS))
     solid = (solid | (blocks == BLOCKS["OUT_OF_BOUNDS"])) & ~dark
-    blocked = solid | creature
-    if is_full:  # In the classic game, water is solid and lava is deadly.
-        blocked |= may_be("WATER LAVA") & ~dark
+    if is_full:
+        blocked = solid | creature | (may_be("WATER LAVA") & ~dark)
+    else:  # Water is solid, and nothing keeps the player from lava.
+        blocked = solid | (creature & ~may_be("LAVA"))
     moves = (state.player_direction != jnp.arange(1, 5)) | ~blocked[tuple(1 + MOVES.T)]
 
     # Collecting, drinking, eating and fighting; some blocks need a pickaxe, of a level.
@@ -88,8 +89,9 @@ def find_allowed(state: Any, is_full: bool) -> dict[str, Array | bool]:
     # The full game makes no tool that is no better than the one there is.
     pickaxe, sword = (have.pickaxe, have.sword) if is_full else (0, 0)
     wood, stone, coal, iron = have.wood > 0, have.stone > 0, have.coal > 0, have.iron > 0
-    at_table = may_be("CRAFTING_TABLE").any()
-    at_forge = at_table & may_be("FURNACE").any()
+    beside = np.arange(9).reshape(3, 3) != 4
+    at_table = (may_be("CRAFTING_TABLE") & beside).any()
+    at_forge = at_table & (may_be("FURNACE") & beside).any()
     bare = ~creature & (dark | (item == ITEMS["NONE"]))
     room = (bare & ~solid)[front]
     allowed = {

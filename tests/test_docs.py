@@ -85,7 +85,7 @@ def marks(page: str) -> list[pytest.MarkDecorator]:
     absent = [x for x in LIBRARIES.get(page, ()) if importlib.util.find_spec(x) is None]
     reason = f"{', '.join(absent)} not installed; see .ci/run"
     skipped = [pytest.mark.skipif(bool(absent), reason=reason)]
-    # Three games are compiled, each in several forms: three minutes.
+    # Two games are compiled, each in several forms: two minutes.
     return [*skipped, pytest.mark.nightly] if page == "recipes.md" else skipped
 
 

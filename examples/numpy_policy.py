@@ -49,7 +49,7 @@ class Policy:
             "PlayerCentered": self.features_of,
             "SetReader": self.sets_of,
         }
-        networks = {
+        networks: dict[str, Callable[..., tuple[Array, Array]]] = {
             "MLPActorCritic": self.mlp,
             "GRUActorCritic": self.gru,
             "ConvActorCritic": self.conv,
@@ -58,7 +58,7 @@ class Policy:
         if parts[0] not in readers or parts[1] not in networks:
             raise ValueError(f"{path} does not hold a network of the library, but {parts}")
         self.read: Callable[[Any, int], Any] = readers[parts[0]]
-        self.run: Callable[..., tuple[Array, Array]] = networks[parts[1]]
+        self.run = networks[parts[1]]
         self.act = ACTIVATIONS[self.network.get("activation", "tanh")]
         self.begin()
 
@@ -128,8 +128,8 @@ class Policy:
         }
         found: list[tuple[Array, Array]] = []
         for *parts, mask in sets:
-            x = [np.asarray(x) for name in parts for x in arrays[name]]
-            x = np.concatenate([y.reshape(len(y), -1) for y in x], axis=-1)
+            columns = [np.asarray(x) for name in parts for x in arrays[name]]
+            x = np.concatenate([y.reshape(len(y), -1) for y in columns], axis=-1)
             found.append((x, np.ones(len(x), bool) if mask is None else arrays[mask][0]))
         return [found, joined([x for name in names if name not in named for x in arrays[name]])]
 

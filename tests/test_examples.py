@@ -232,6 +232,7 @@ def test_the_solver_of_connect_four_is_right() -> None:
     assert not solver.has_four(sum(1 << x for x in [4, 5, 7, 8]))
 
 
+@pytest.mark.slow
 def test_battles_are_the_same_with_parts_and_with_combinations_of_them() -> None:
     orders = load("examples/orders.py")
     battle = orders.Battle()

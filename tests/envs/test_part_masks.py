@@ -159,6 +159,7 @@ def test_training_names_the_part_that_allows_nothing_and_the_choices_before_it()
         played(model, shut, greedy=False)
 
 
+@pytest.mark.slow
 def test_a_policy_acts_part_by_part_inside_and_outside_of_compiled_code():
     model = pm.network_for(VAULTS, "mlp", hidden_dim=8, part_embedding=2, key=jax.random.key(0))
     policy, key = pm.Policy(model), jax.random.key(3)

@@ -20,7 +20,8 @@ import onnxruntime
 import ppo_mask as pm
 from hackmatrix import HackMatrix
 from hackmatrix.networks import board_network, player_centered_mlp
-from ppo_mask.export._export import act, inputs_of, named
+from ppo_mask.checkpoints._checkpoint import named_arrays
+from ppo_mask.export._export import act, inputs_of
 
 KEY = jax.random.key(0)
 
@@ -80,8 +81,8 @@ def policies() -> Iterator[tuple[str, Any, pm.AbstractEnv[Any]]]:
 def difference(model: Any, env: Any, session: Any) -> float:
     """The largest difference from JAX, which the check of the export computes, too."""
     given = inputs_of(model, env)
-    ours = named(jax.jit(jax.vmap(lambda x: act(model, x)))(given))
-    theirs = session.run([*ours], jax.device_get(named(given)))
+    ours = named_arrays(jax.jit(jax.vmap(lambda x: act(model, x)))(given))
+    theirs = session.run([*ours], jax.device_get(named_arrays(given)))
     rest = zip(ours.items(), theirs, strict=True)
     return max(float(abs(x - y).max()) for (name, x), y in rest if name != "action")
 

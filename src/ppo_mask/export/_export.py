@@ -85,20 +85,20 @@ def _as_onnx(model: Model, env: AbstractEnv[Any], about: dict[str, Any]) -> byte
         needs = "pip install 'ppo-mask[onnx]'"
         raise RunError(f"an .onnx needs onnx and onnxruntime; install them with {needs}") from error
     acts = jax.vmap(partial(act, model))
-    given, hidden = inputs_of(model, env), named({"hidden": model.initial_hidden()})
+    given, hidden = inputs_of(model, env), named_arrays({"hidden": model.initial_hidden()})
     (batch,) = jax.export.symbolic_shape("batch")
     types = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), given)
     with for_platform("tpu"):  # The form for accelerators is the one without loops.
         traced, results = jax.make_jaxpr(acts, return_shape=True)(types)
-    graph, results = Graph(named(types)), named(results)
-    starts = [graph.cast(name, x.dtype) for name, x in named(types).items()]
+    graph, results = Graph(named_arrays(types)), named_arrays(results)
+    starts = [graph.cast(name, x.dtype) for name, x in named_arrays(types).items()]
     found = dict(zip(results, graph.call(traced, *starts), strict=True))
     about["initial_hidden"] = {name: x.tolist() for name, x in hidden.items()}
     content = graph.finish(found, results, {name: json.dumps(x) for name, x in about.items()})
     with jax.default_matmul_precision("highest"):
-        ours = jax.device_get(named(jax.jit(acts)(given)))
+        ours = jax.device_get(named_arrays(jax.jit(acts)(given)))
     session = onnxruntime.InferenceSession(content)
-    theirs = session.run([*ours], jax.device_get(named(given)))
+    theirs = session.run([*ours], jax.device_get(named_arrays(given)))
     _compare(ours, dict(zip(ours, theirs, strict=True)), Actions.of(env.num_actions).starts)
     return content
 
@@ -141,12 +141,6 @@ def _compare(ours: dict[str, Any], theirs: dict[str, Any], starts: Any) -> None:
             difference = abs(x - theirs[name]).max()
             what = f"differ by {difference:.1e} in {name}, more than {_TOLERANCE:g}"
             raise RunError(f"JAX and onnxruntime {what}; nothing was written")
-
-
-def named(tree: Any) -> dict[str, Any]:
-    """Names arrays by their paths, such as ``observation.board``."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
 
 
 _MAKERS = {".onnx": _as_onnx, ".npz": _as_npz}

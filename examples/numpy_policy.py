@@ -112,6 +112,8 @@ class Policy:
         inputs: list[Array] = []
         if (shape := self.reader.get("grid_shape")) is not None:
             grid = leaves.pop(next(n for n, x in enumerate(leaves) if x.shape == shape))
+            if (kinds := self.reader["kinds"]) is not None:
+                grid = np.float32(grid[..., None] == np.arange(kinds[0], kinds[1] + 1))
             inputs = [np.moveaxis(grid, 0, -1) if self.reader["channels_first"] else grid]
         return [*inputs, joined(leaves)]
 

@@ -177,3 +177,13 @@ def test_packing_names_its_sets_of_candidates(name, words):
     model = eqx.filter_eval_shape(lambda: network_for(env, "sets", hidden_dim=8, key=key))
     assert f"(sets of {words})" in describe_network(model, env)
     assert JumanjiEnv(snake()).observation_sets is None
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("Game2048-v1", "4 x 4 cells of 18"), ("Minesweeper-v0", "10 x 10 cells of 10")],
+)
+def test_boards_name_their_kinds_of_cells(name, words):
+    env, key = JumanjiEnv(name), jax.random.key(0)
+    model = eqx.filter_eval_shape(lambda: network_for(env, "conv", hidden_dim=8, key=key))
+    assert f"({words} kinds)" in describe_network(model, env)

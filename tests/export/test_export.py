@@ -43,6 +43,16 @@ class Rooms(pm.AbstractEnv):
         return jnp.arange(7) != board.sum() % 7
 
 
+class Kinds(Rooms):
+    """The board has four kinds of cells."""
+
+    observation_info: pm.envs.ArrayInfo = pm.envs.ArrayInfo(bounds=(-1, 2))
+
+    def timestep(self, board):
+        seen = {"board": board[..., 0] % 4 - 1, "scale": jnp.ones(2)}
+        return pm.TimeStep(seen, self.mask(board), 0.0, False, False, {})
+
+
 class InTurn(Rooms):
     def mask(self, board):
         return jnp.ones(7, bool)
@@ -130,15 +140,17 @@ def test_onnxruntime_acts_as_the_policy_does(kind, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["conv", "mlp"])
-def test_a_board_and_parts_are_exported(kind, tmp_path):
-    env = Rooms()
+@pytest.mark.parametrize(
+    ("kind", "env", "board"),
+    [("conv", Rooms(), [4, 3, 2]), ("mlp", Rooms(), [4, 3, 2]), ("conv", Kinds(), [4, 3])],
+)
+def test_a_board_and_parts_are_exported(kind, env, board, tmp_path):
     model = pm.network_for(env, kind, hidden_dim=8, key=KEY)
     timestep = env.reset(KEY)[1]
     model = add_normalization(model, jax.tree.map(lambda x: x[None], timestep.observation))
     session = session_of(model, env, tmp_path / "policy.onnx")
     names = {x.name: x.shape for x in session.get_inputs()}
-    shapes = {"observation.board": [4, 3, 2], "observation.scale": [2], "action_mask": [7]}
+    shapes = {"observation.board": board, "observation.scale": [2], "action_mask": [7]}
     assert names == {name: ["batch", *shape] for name, shape in shapes.items()}
     assert json.loads(session.get_modelmeta().custom_metadata_map["actions"]) == [*"abcdefg"]
     given = {f"observation.{name}": x[None] for name, x in timestep.observation.items()}

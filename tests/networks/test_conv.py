@@ -175,6 +175,36 @@ def test_integers_are_scaled_by_their_bounds(dtype, bounds, scaled) -> None:
         np.testing.assert_allclose(result, wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bounds", "kinds"),
+    [
+        ("int32", (-1, 8), (-1, 8)),
+        ("uint8", (0, 17), (0, 17)),  # Neither is such a board scaled.
+        ("int8", None, None),
+        ("int32", (0, 99), None),
+        ("float32", (0, 5), None),
+        ("bool", (0, 1), None),
+    ],
+)
+def test_cells_of_few_kinds_become_channels(dtype, bounds, kinds, tmp_path: Path) -> None:
+    board = jnp.arange(3 * 4).reshape(3, 4).astype(dtype)
+    env = knowing({"board": board, "hand": jnp.ones(2)}, ArrayInfo(bounds))
+    assert type(network_for(env, **SMALL).network) is pm.MLPActorCritic
+    if kinds is None:
+        with pytest.raises(ValueError, match="no board of integers with known bounds"):
+            network_for(env, "conv", **SMALL)
+        return
+    model = network_for(env, "conv", **SMALL)
+    pm.save_policy(model, tmp_path / "policy")
+    model = pm.load_policy(tmp_path / "policy").model
+    grid, hand = model.reader.join(env.observation)
+    wanted = np.asarray(board)[..., None] == np.arange(kinds[0], kinds[1] + 1)
+    np.testing.assert_array_equal(grid, wanted)
+    assert hand.tolist() == [1, 1]
+    assert np.isfinite(said(model, env.observation)[1])
+    assert f"(3 x 4 cells of {kinds[1] - kinds[0] + 1} kinds)" in describe_network(model, env)
+
+
 def test_readers_keep_the_bounds() -> None:
     observation = {"board": jnp.zeros((4, 4, 1), jnp.int32), "hand": jnp.ones(2)}
     env = knowing(observation, ArrayInfo((0, 99)))

@@ -24,6 +24,7 @@ _SETS = {
     "BinPack": (("ems", "ems_mask"), ("items", "items_placed", "items_mask")),
     "Knapsack": (("weights", "values", "packed_items", "action_mask", None),),
 }
+_BOUNDS = {"Game2048": (0, 17)}  # jumanji does not say them; 2^17 is the largest tile there can be.
 
 
 @final
@@ -104,7 +105,7 @@ class JumanjiEnv(AbstractEnv[ArrayTree]):
             for entry in path:
                 spec = spec[jax.tree_util.keystr((entry,), simple=True)]
             if not hasattr(spec, "minimum"):
-                return ArrayInfo(channels_first=False)
+                return ArrayInfo(_BOUNDS.get(type(self.environment).__name__), channels_first=False)
             low, high = np.asarray(spec.minimum).min(), np.asarray(spec.maximum).max()
             return ArrayInfo((low, high), channels_first=False)
 

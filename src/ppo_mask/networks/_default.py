@@ -154,5 +154,7 @@ def _describe_inputs(model: Model) -> str:
     if not isinstance(reader, ArrayReader) or reader.grid_shape is None:
         return ""
     rows, columns, channels = reader.cells
+    if reader.kinds is not None:
+        return f" ({rows} x {columns} cells of {channels} kinds)"
     order = "first" if reader.channels_first else "last"
     return f" ({rows} x {columns} cells, {channels} channels, which come {order})"

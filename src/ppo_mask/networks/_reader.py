@@ -21,11 +21,13 @@ from ppo_mask.networks.layers import observation_shapes
 
 Bounds: TypeAlias = tuple[tuple[float, float] | None, ...]
 """For each array, the values that become 0 and 1, or None to leave it as it is; () for no array."""
-Shape: TypeAlias = tuple[int, int, int]
+Shape: TypeAlias = tuple[int, ...]
 
 _SMALL = 10
 """Integers up to this are left as they are. Scaled from 0 and 8 to 0 and 1, navix's symbols took an
 MLP about twice as many steps to learn from."""
+_KINDS = 32
+"""A board of integers has at most this many kinds of cells, each of which becomes a channel."""
 SMALLEST_SIDE = 3
 """Cells per side of a grid; the size of a kernel."""
 
@@ -89,6 +91,8 @@ class ArrayReader(AbstractReader):
             channels, rows and columns. The observation's first array of this shape is the grid.
             None for no grid.
         channels_first: whether the grid's first axis, not its last, has the channels.
+        kinds: for a board of integers, whose shape is rows and columns, the lowest and the highest
+            of them: each one becomes a channel. None for a grid that has channels.
 
     Example:
         >>> import jax.numpy as jnp, ppo_mask as pm
@@ -101,6 +105,7 @@ class ArrayReader(AbstractReader):
     bounds: Bounds = eqx.field(static=True, default=())
     grid_shape: Shape | None = eqx.field(static=True, default=None)
     channels_first: bool = eqx.field(static=True, default=False)
+    kinds: tuple[int, int] | None = eqx.field(static=True, default=None)
 
     @classmethod
     def for_env(
@@ -111,7 +116,8 @@ class ArrayReader(AbstractReader):
         Args:
             env: an :class:`~ppo_mask.envs.AbstractEnv`. Integers whose bounds it knows are scaled;
                 bytes of a grid are scaled in any case.
-            grid: whether to read the first image or board as a grid.
+            grid: whether to read the first image or board as a grid; if there is none, the first
+                array of two axes whose integers are of at most 32 kinds, as the environment knows.
             channels_first: whether its first axis, not its last, has the channels; None for what
                 the environment knows, or the first if it is the shortest.
 
@@ -122,7 +128,13 @@ class ArrayReader(AbstractReader):
         if not grid:
             return cls(bounds_of(env, observation))
         if (found := find_grid(env, observation, channels_first)) is None:
-            raise ValueError("the observation has no array of rows, columns and channels")
+            if (board := _find_board(env, observation)) is not None:
+                shape, kinds = board
+                return cls(bounds_of(env, observation, shape), shape, kinds=kinds)
+            raise ValueError(
+                "the observation has no array of rows, columns and channels, and no board of "
+                f"integers with known bounds and at most {_KINDS} kinds"
+            )
         shape, known = found
         first = is_shortest_first(shape) if known is None else known
         if first and known is None:
@@ -136,6 +148,8 @@ class ArrayReader(AbstractReader):
     def cells(self) -> Shape:
         """The grid's rows, columns and channels."""
         assert self.grid_shape is not None
+        if self.kinds is not None:
+            return (*self.grid_shape, self.kinds[1] - self.kinds[0] + 1)
         return channels_last(self.grid_shape, self.channels_first)
 
     def join(self, numbers: ArrayTree) -> ArrayTree:
@@ -160,6 +174,8 @@ class ArrayReader(AbstractReader):
             shapes = [list(x.shape) for x in leaves]
             raise ValueError(f"the network takes a grid {list(self.grid_shape)}, got {shapes}")
         grid = leaves.pop(place)
+        if self.kinds is not None:
+            return jax.nn.one_hot(grid - self.kinds[0], self.cells[2]), flat_numbers(leaves)
         grid = jnp.moveaxis(grid, 0, -1) if self.channels_first else grid
         grid = grid if jnp.issubdtype(grid.dtype, jnp.floating) else grid.astype(jnp.float32)
         return grid, flat_numbers(leaves)
@@ -188,14 +204,26 @@ def find_grid(
     return None
 
 
+def _find_board(env: Any, observation: Any) -> tuple[Shape, tuple[int, int]] | None:
+    """Finds the first board of integers, and the lowest and the highest of them."""
+    for leaf, info in _arrays(env, observation):
+        if len(leaf.shape) == 2 and jnp.issubdtype(leaf.dtype, jnp.integer) and info.bounds:
+            low, high = (int(float(x)) for x in info.bounds)
+            if min(leaf.shape) >= SMALLEST_SIDE and high - low < _KINDS:
+                return leaf.shape, (low, high)
+    return None
+
+
 def bounds_of(env: Any, observation: Any, grid_shape: Shape | None = None) -> Bounds:
     """Finds the arrays to scale: integers over 10 whose bounds the environment knows.
 
     The bounds of a dtype's whole range say nothing, except for bytes; those of the grid are from 0
-    to 255 unless the environment knows better.
+    to 255 unless the environment knows better. A board of integers is not scaled.
     """
 
     def bounds(leaf: jax.ShapeDtypeStruct, info: ArrayInfo) -> tuple[float, float] | None:
+        if len(leaf.shape) == 2 and leaf.shape == grid_shape:
+            return None
         is_byte = leaf.dtype == jnp.uint8
         known = info.bounds or ((0, 255) if is_byte and leaf.shape == grid_shape else None)
         if known is None or not jnp.issubdtype(leaf.dtype, jnp.integer):

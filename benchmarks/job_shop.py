@@ -17,6 +17,8 @@ from JSSEnv.envs import JssEnv
 class JobShop(JssEnv):
     """Taillard's instance ta01: 15 jobs on 15 machines; the shortest makespan is 1231."""
 
+    observation_sets = (("real_obs", None),)  # The jobs; one more action is to wait.
+
     def __init__(self, instance: str = "ta01") -> None:
         folder = Path(JSSEnv.__file__).parent / "envs" / "instances"
         super().__init__({"instance_path": folder / instance})

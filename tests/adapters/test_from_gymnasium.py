@@ -139,6 +139,23 @@ def test_bounds_and_orders_are_known_and_texts_left_out(capfd):
     env.close()
 
 
+class Jobs(Spaces):
+    """An action is one of three jobs, or to wait."""
+
+    observation_sets = (["jobs", None],)
+
+    def __init__(self):
+        super().__init__(spaces.Dict({"jobs": spaces.Box(0, 1, (3, 2)), "time": spaces.Box(0, 1)}))
+        self.action_space = spaces.Discrete(4)
+
+
+def test_an_environment_names_its_sets_of_candidates():
+    env = GymnasiumEnv(Jobs)
+    model = pm.network_for(env, "sets", hidden_dim=8, num_layers=1, key=KEY)
+    assert "(sets of 3 x 2)" in pm.networks.describe_network(model, env)
+    assert GymnasiumEnv(Climb).observation_sets is None
+
+
 def test_stacked_frames_are_the_channels():
     frame = spaces.Box(0, 255, (9, 3), np.uint8)
     make = lambda: FrameStackObservation(Spaces(frame), 5)  # noqa: E731

@@ -77,6 +77,8 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     Attributes:
         num_actions: the number of actions; for MultiDiscrete, a tuple with the number of values of
             each part.
+        observation_sets: the environment's own attribute of this name, which says what in its
+            observation are sets of candidates (see :class:`ppo_mask.envs.AbstractEnv`); or None.
 
     Example:
         >>> env = GymnasiumEnv("CartPole-v1")
@@ -86,6 +88,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
     """
 
     num_actions: NumActions = eqx.field(static=True)
+    observation_sets: Any = eqx.field(static=True)
     _host: Host = eqx.field(static=True)
 
     def __init__(
@@ -128,7 +131,7 @@ class GymnasiumEnv(AbstractHostEnv[HostState]):
             raise ValueError(f"infos must be a list of names; write [{infos!r}]")
         make, name = find_maker(environment, max_episode_steps, env_kwargs or {})
         make = with_mask(make, mask)
-        layout, tree, is_stack = inspect_env(name, make, tuple(infos), mask)
+        layout, tree, is_stack, self.observation_sets = inspect_env(name, make, tuple(infos), mask)
 
         def make_stepper(layout: Layout, num_envs: int) -> Any:
             if num_workers and layout.render_mode is None:

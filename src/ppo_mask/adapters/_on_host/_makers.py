@@ -45,11 +45,12 @@ def with_mask(make: Callable[..., Any], mask: Mask) -> Callable[..., Any]:
 
 def inspect_env(
     name: str, make: Callable[[], Any], infos: tuple[str, ...], mask: Mask
-) -> tuple[Layout, Any, Any]:
+) -> tuple[Layout, Any, Any, Any]:
     """Makes an environment, inspects it and closes it.
 
     Returns:
-        The layout; the tree of the observation's spaces; and whether images are stacks of frames.
+        The layout; the tree of the observation's spaces; whether images are stacks of frames; and
+        the environment's ``observation_sets``, if it has them.
     """
     env = attempt(name or "the environment", make)
     if not isinstance(env, gymnasium.Env):
@@ -75,6 +76,8 @@ def inspect_env(
             "--normalize-observations or --normalize-rewards (fields of pm.PPO)"
         )
     is_stack = isinstance(env, gymnasium.wrappers.FrameStackObservation)
+    _, sets = find_attribute(env, ("observation_sets",)) or (None, None)
+    sets = sets and tuple(map(tuple, sets))
     close_silently(env)
     layout = Layout(
         name,
@@ -88,7 +91,7 @@ def inspect_env(
         infos,
         tuple(env.metadata.get("render_modes", ())),
     )
-    return layout, tree, is_stack
+    return layout, tree, is_stack, sets
 
 
 def _find_source(name: str, env: Any, mask: Mask) -> tuple[str | None, str]:

@@ -77,12 +77,12 @@ class Graph:
             return eqn.primitive.bind(*inputs, **params)
         _refuse(f"the operation {name}", name not in _RULES)
         found, dtype = _RULES[name](self, eqn, *inputs), eqn.outvars[0].aval.dtype
-        if name in _OVERFLOWING and dtype.kind in "iu" and dtype != np.int32:
+        if name in _OVERFLOWING.split() and dtype.kind in "iu" and dtype != np.int32:
             found = self.cast(self.add("Cast", found, to=_number_of(dtype)), np.int64)
         return found
 
 
-def translate(function: Callable[[Any], Any], inputs: Any, about: Mapping[str, str]) -> bytes:
+def translate(function: Callable[[Any], Any], inputs: Any, about: dict[str, str]) -> bytes:
     """Makes the content of an ONNX file.
 
     Args:
@@ -108,8 +108,7 @@ def translate(function: Callable[[Any], Any], inputs: Any, about: Mapping[str, s
     return model.SerializeToString()
 
 
-_OVERFLOWING = {"add", "sub", "mul", "neg", "not", "shift_left", "reduce_sum", "reduce_prod"}
-_OVERFLOWING.add("convert_element_type")
+_OVERFLOWING = "add sub mul neg not shift_left convert_element_type reduce_sum reduce_prod"
 # A bfloat16 is of NumPy's kind V.
 _KINDS: Any = {"b": np.bool_, "f": np.float32, "V": np.float32, "i": np.int64, "u": np.int64}
 

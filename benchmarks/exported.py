@@ -2,9 +2,11 @@
 
 An action is a call of onnxruntime with a batch of 1 and one thread; the time is the best mean of
 five runs of 200 calls. The difference is the largest one from JAX in any output but the action,
-over the observations by which ``export_policy`` checks a file.
+over the observations by which ``export_policy`` checks a file. With a word, as in
+``python benchmarks/exported.py HackMatrix``, it measures the policies whose names have it.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,9 @@ import onnxruntime
 
 import ppo_mask as pm
 from hackmatrix import HackMatrix
-from hackmatrix.networks import board_network, player_centered_mlp
+from hackmatrix.networks import board_network
+from hackmatrix.play.agents import NETWORKS
+from hackmatrix.task import CHAMPION
 from ppo_mask.checkpoints._checkpoint import named_arrays
 from ppo_mask.export._export import act, inputs_of
 
@@ -68,28 +72,27 @@ class Own(pm.AbstractActorCritic):
 
 
 def policies() -> Iterator[tuple[str, Any, pm.AbstractEnv[Any]]]:
-    board, sets, game = Rooms(False), Rooms(True), HackMatrix()
+    board, sets, game = Rooms(False), Rooms(True), HackMatrix(time_aware=True)
+    champion = pm.load_policy(CHAMPION, NETWORKS)
     yield "MLP, 2 × 256", pm.network_for(board, "mlp", key=KEY), board
     yield "board: convolutions", pm.network_for(board, "conv", key=KEY), board
     yield "GRU, 256", pm.network_for(board, "gru", key=KEY), board
     yield "sets of 20 and 10, 2 × 64", pm.network_for(sets, "sets", key=KEY), sets
     yield "a network of one's own: `eqx.nn.Conv2d`, `LayerNorm`, `MLP`", Own(KEY), board
-    yield "HackMatrix, MLP 2 × 64, with its features", player_centered_mlp(64, 2, key=KEY), game
-    yield "HackMatrix, board network 2 × 64", board_network(64, 2, key=KEY), game
+    yield "HackMatrix's champion, MLP 2 × 128 on its features", champion, game
+    yield "HackMatrix, `--network board`, 2 × 128", board_network(128, 2, key=KEY), HackMatrix()
 
 
-def difference(model: Any, env: Any, session: Any) -> float:
+def difference(model: Any, given: Any, session: Any) -> float:
     """The largest difference from JAX, which the check of the export computes, too."""
-    given = inputs_of(model, env)
     ours = named_arrays(jax.jit(jax.vmap(lambda x: act(model, x)))(given))
     theirs = session.run([*ours], jax.device_get(named_arrays(given)))
     rest = zip(ours.items(), theirs, strict=True)
     return max(float(abs(x - y).max()) for (name, x), y in rest if name != "action")
 
 
-def milliseconds(session: Any) -> float:
-    kinds = {"tensor(float)": np.float32, "tensor(bool)": np.bool_}
-    given = {x.name: np.ones([1, *x.shape[1:]], kinds[x.type]) for x in session.get_inputs()}
+def milliseconds(given: Any, session: Any) -> float:
+    given = {name: np.asarray(x[:1]) for name, x in named_arrays(given).items()}
     times: list[float] = []
     for _ in range(6):  # The first warms up.
         start = time.perf_counter()
@@ -104,13 +107,16 @@ def main() -> None:
     options.intra_op_num_threads = 1
     print("| policy | parameters | file | difference | ms an action |\n|---|---|---|---|---|")
     for name, network, env in policies():
+        if not all(word in name for word in sys.argv[1:]):
+            continue
         model = pm.networks.as_model(network)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "policy.onnx"
             pm.export_policy(model, env, path)
             session = onnxruntime.InferenceSession(path, options)
             size = path.stat().st_size / 1000
-        found = difference(model, env, session), milliseconds(session)
+        given = inputs_of(model, env)
+        found = difference(model, given, session), milliseconds(given, session)
         numbers = f"{size:,.0f} kB | {found[0]:.0e} | {found[1]:.2g}"
         print(f"| {name} | {model.num_parameters:,} | {numbers} |", flush=True)
 

@@ -18,6 +18,7 @@ import jax
 import pytest
 from _pytest.mark.expression import Expression
 
+from chromium import browser, opened  # noqa: F401
 from compilations import BUDGET, Compilations
 from ppo_mask.checkpoints import _runs
 from ppo_mask.runner import enable_compilation_cache

@@ -16,7 +16,7 @@ from counting import DEFAULTS, TASK
 from ppo_mask.errors import RunError
 from ppo_mask.networks import add_normalization
 from ppo_mask.runner import main
-from source import ROOT, load
+from source import load
 
 KEY = jax.random.key(0)
 
@@ -97,6 +97,36 @@ class Sorts(pm.AbstractActorCritic):
         return pm.MaskedCategorical(jnp.sort(observation)[:3], action_mask), jnp.float32(0)
 
 
+OPERATIONS = {
+    "a row of a table": lambda x, n: jnp.arange(12.0).reshape(6, 2)[n[0]],
+    "elements": lambda x, n: x[n],
+    "an element of each axis": lambda x, n: x.reshape(2, 3)[n[0] % 2, n[1] % 3],
+    "an axis": lambda x, n: jax.lax.dynamic_slice(x.reshape(2, 3), (n[0], 0), (1, 3)),
+    "backward": lambda x, n: x.reshape(2, 3)[::-1, ::-2],
+    "tile": lambda x, n: jnp.tile(x, 2),
+    "exact gelu": lambda x, n: jax.nn.gelu(x, approximate=False),
+    "logsumexp": lambda x, n: jax.nn.logsumexp(x),
+    "reductions": lambda x, n: jnp.stack([x.prod(), x.mean(), x.var(), x.min(), x.max()]),
+    "reductions of bits": lambda x, n: jnp.stack(
+        [jnp.bitwise_and.reduce(n), jnp.bitwise_or.reduce(n)]
+    ),
+    "all, any": lambda x, n: jnp.stack([(x > -1).all(), (x > 1).any()]),
+    "places": lambda x, n: jnp.stack([x.argmin(), x.argmax(), (x > 0).argmax(), (-n).argmin()]),
+    "arcs": lambda x, n: jnp.arctan(x) + jnp.sinh(x) + jnp.arcsinh(x) + jnp.tan(x),
+    "powers": lambda x, n: n**2 + x**3 + 2.0**x + jnp.exp2(x),
+    "bits": lambda x, n: (n << 28) ^ (~n >> 1) | (n - 3 >> 31),
+    "bits shifted out": lambda x, n: jnp.uint32(9) << n.astype(jnp.uint32) * 16 - 17,
+    "unsigned bits": lambda x, n: (
+        (~n.astype(jnp.uint32) << 30) + jnp.bitwise_count(n.astype(jnp.uint32))
+    ),
+    "small integers": lambda x, n: (
+        jnp.bitwise_count(n.astype(jnp.uint8) * 100) + (~n.astype(jnp.uint8))
+    ),
+    "a choice": lambda x, n: jax.lax.cond(n[0] > 2, jnp.sin, jnp.cos, x),
+    "half precision": lambda x, n: jnp.round(4 * x).astype(jnp.bfloat16).astype(float) + 1,
+}
+
+
 def session_of(model, env, path):
     onnxruntime = pytest.importorskip("onnxruntime")
     pm.export_policy(model, env, path)
@@ -137,6 +167,35 @@ def test_onnxruntime_acts_as_the_policy_does(kind, tmp_path):
     seen[:] = np.nan
     action = run(session, **{**given, "observation": seen})["action"]
     assert np.take_along_axis(masks, action[:, None], 1).all()
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_operations_of_networks_of_ones_own_are_exported(size):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    translate = pytest.importorskip("ppo_mask.export._onnx").translate
+    given = jax.random.normal(KEY, (7, 6)), jax.random.randint(KEY, (7, 6), 0, 6)
+    each = jax.vmap(lambda given: {name: f(*given) for name, f in OPERATIONS.items()})
+    session = onnxruntime.InferenceSession(translate(each, given, {}))
+    given = jax.device_get(jax.tree.map(lambda x: x[:size], given))
+    found = run(session, **{str(n): x for n, x in enumerate(given)})
+    for name, x in each(given).items():
+        assert found[name].dtype == x.dtype, name
+        np.testing.assert_allclose(found[name], x, 1e-5, 1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (jnp.sort, "the operation sort"),
+        (lambda x: jax.lax.dynamic_slice(x, (x[0].astype(int),), (2,)), "slices that begin at a"),
+        (lambda x: jax.lax.pad(x, 0.0, [(0, 0, 1)]), "padding between elements"),
+        (lambda x: eqx.nn.ConvTranspose1d(1, 1, 2, 2, key=KEY)(x[None]), "transposed convolutions"),
+    ],
+)
+def test_other_operations_are_refused_by_name(function, named):
+    translate = pytest.importorskip("ppo_mask.export._onnx").translate
+    with pytest.raises(NotImplementedError, match=f"there is no rule for {named}"):
+        translate(jax.vmap(function), jnp.ones((2, 3)), {})
 
 
 @pytest.mark.slow
@@ -281,14 +340,3 @@ def test_a_program_exports_its_run(tmp_path, capsys):
     assert main(TASK, DEFAULTS, [*words, "--force"]) == 0
     described = json.loads(str(np.load(tmp_path / "policy.npz")["description"]))
     assert described["format"] == 3
-
-
-def test_the_page_in_the_docs_has_a_policy_that_arrives():
-    text = (ROOT / "docs" / "play" / "walk.js").read_text()
-    arrays = json.loads(text.removeprefix("const POLICY = ").rstrip(";\n"))
-    assert len(text) < 200_000
-    x = np.eye(10)
-    for n in range(3):
-        weight, bias = (np.array(arrays[f"network.actor.{n}.{x}"]) for x in ("weight", "bias"))
-        x = (np.tanh(x) if n else x) @ weight.T + bias
-    assert (x[:9, 1] > x[:9, 0]).all()

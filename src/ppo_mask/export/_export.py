@@ -23,7 +23,6 @@ from ppo_mask.envs import AbstractEnv, Actions, VectorEnv
 from ppo_mask.envs._env import masks_parts_in_turn
 from ppo_mask.envs._host import host_env_in, raise_failure
 from ppo_mask.errors import RunError, naming
-from ppo_mask.jax_tools import for_platform
 from ppo_mask.networks import Model, ModelLike, as_model
 
 _FORMAT = 3  # of the .npz
@@ -58,17 +57,17 @@ def export_policy(policy: ModelLike, env: AbstractEnv[Any], path: str | Path) ->
         (32, 256)
     """
     path = Path(expand_user(str(path)))
-    if path.suffix not in _MAKERS:
-        raise RunError(f"the file to write must end in {' or '.join(_MAKERS)}, got {path}")
+    if path.suffix not in (".onnx", ".npz"):
+        raise RunError(f"the file to write must end in .onnx or .npz, got {path}")
     model = dataclasses.replace(as_model(policy), precision="float32")
     names = getattr(env, "action_names", Actions.of(env.num_actions).names)
     about = {"ppo_mask": version("ppo-mask"), "actions": list(names)}
     with naming(f"the export of {type(model.network).__name__}"):
-        write_whole(path, _MAKERS[path.suffix](model, env, about))
+        is_npz = path.suffix == ".npz"
+        write_whole(path, _as_npz(model, about) if is_npz else _as_onnx(model, env, about))
 
 
-def _as_npz(model: Model, env: AbstractEnv[Any], about: dict[str, Any]) -> bytes:
-    del env
+def _as_npz(model: Model, about: dict[str, Any]) -> bytes:
     about = {"format": _FORMAT, **about, "architecture": architecture_of(model)}
     arrays = {name: np.asarray(x) for name, x in named_arrays(model).items()}
     out = BytesIO()
@@ -80,21 +79,14 @@ def _as_onnx(model: Model, env: AbstractEnv[Any], about: dict[str, Any]) -> byte
     try:
         import onnxruntime
 
-        from ppo_mask.export._onnx import Graph
+        from ppo_mask.export._onnx import translate
     except ImportError as error:
         needs = "pip install 'ppo-mask[onnx]'"
         raise RunError(f"an .onnx needs onnx and onnxruntime; install them with {needs}") from error
-    acts = jax.vmap(partial(act, model))
-    given, hidden = inputs_of(model, env), named_arrays({"hidden": model.initial_hidden()})
-    (batch,) = jax.export.symbolic_shape("batch")
-    types = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype), given)
-    with for_platform("tpu"):  # The form for accelerators is the one without loops.
-        traced, results = jax.make_jaxpr(acts, return_shape=True)(types)
-    graph, results = Graph(named_arrays(types)), named_arrays(results)
-    starts = [graph.cast(name, x.dtype) for name, x in named_arrays(types).items()]
-    found = dict(zip(results, graph.call(traced, *starts), strict=True))
+    acts, given = jax.vmap(partial(act, model)), inputs_of(model, env)
+    hidden = named_arrays({"hidden": model.initial_hidden()})
     about["initial_hidden"] = {name: x.tolist() for name, x in hidden.items()}
-    content = graph.finish(found, results, {name: json.dumps(x) for name, x in about.items()})
+    content = translate(acts, given, {name: json.dumps(x) for name, x in about.items()})
     with jax.default_matmul_precision("highest"):
         ours = jax.device_get(named_arrays(jax.jit(acts)(given)))
     session = onnxruntime.InferenceSession(content)
@@ -141,6 +133,3 @@ def _compare(ours: dict[str, Any], theirs: dict[str, Any], starts: Any) -> None:
             difference = abs(x - theirs[name]).max()
             what = f"differ by {difference:.1e} in {name}, more than {_TOLERANCE:g}"
             raise RunError(f"JAX and onnxruntime {what}; nothing was written")
-
-
-_MAKERS = {".onnx": _as_onnx, ".npz": _as_npz}

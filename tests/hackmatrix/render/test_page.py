@@ -1,30 +1,15 @@
-"""A replay's page in Chromium, which must be installed; CHROMIUM says where, if it is elsewhere."""
+"""A replay's page in Chromium."""
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from chromium import DESKTOP, PHONE
 from hackmatrix.play.agents import load_agent
 from hackmatrix.play.replay import record
 from hackmatrix.render.page import page
 
 pytestmark = pytest.mark.browser
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-DESKTOP, PHONE = (1280, 860), (390, 844)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright  # dev's, not test's
-
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
-    assert found, f"no Chromium: install it, or set CHROMIUM; looked for {', '.join(PROGRAMS)}"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +22,6 @@ def file(replay, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "replay.html"
     path.write_text(page(replay), encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def opened(browser, file):
-    """Opens the page without a network; at the end there must have been no error."""
-    complaints, contexts = [], []
-
-    def start(size=DESKTOP, scheme="dark"):
-        viewport = dict(zip(("width", "height"), size, strict=True))
-        contexts.append(browser.new_context(viewport=viewport, color_scheme=scheme, offline=True))
-        shown = contexts[-1].new_page()
-        for event, said in (("console", "text"), ("requestfailed", "url"), ("pageerror", "stack")):
-            shown.on(event, lambda it, said=said: complaints.append(getattr(it, said)))
-        shown.goto(file.as_uri())
-        return shown
-
-    yield start
-    for context in contexts:
-        context.close()
-    assert complaints == []
 
 
 def step(shown):

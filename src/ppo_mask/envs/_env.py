@@ -333,26 +333,38 @@ def masks_parts_in_turn(env: AbstractEnv[Any]) -> bool:
         ProtocolError: a wrapper does not pass the call on.
     """
 
+    return _has(env, "part_mask", "state, prefix, k")
+
+
+def imagines(env: AbstractEnv[Any]) -> bool:
+    """Whether an environment, or the one that it wraps, has a :meth:`AbstractEnv.imagine`.
+
+    Raises:
+        ProtocolError: a wrapper does not pass the call on.
+    """
+    if not _has(env, "imagine", "key, state"):
+        return False
+    key = jax.random.key(0)
+    return jax.eval_shape(env.imagine, key, jax.eval_shape(env.reset, key)[0]) is not None
+
+
+def _has(env: AbstractEnv[Any], method: str, arguments: str) -> bool:
+    """Whether an environment, or the one that it wraps, has an optional method."""
+
     def is_inside(node: Any) -> bool:
         return isinstance(node, AbstractEnv) and node is not env
 
     inside = [x for x in jax.tree.leaves(env, is_leaf=is_inside) if is_inside(x)]
-    below = any(map(masks_parts_in_turn, inside))
-    if not isinstance(env.num_actions, tuple):
+    below = any(_has(x, method, arguments) for x in inside)
+    if method == "part_mask" and not isinstance(env.num_actions, tuple):
         return False  # Such as a wrapper that makes each combination of parts an action.
-    own = type(env).part_mask is not AbstractEnv.part_mask
+    own = getattr(type(env), method) is not getattr(AbstractEnv, method)
     if below and not own:
         raise ProtocolError(
-            f"{type(env).__name__} holds an environment with a part_mask, and must have the method "
-            "part_mask(state, prefix, k) too, which calls that of the environment inside"
+            f"{type(env).__name__} holds an environment with the method {method}, and must have "
+            f"{method}({arguments}) too, which calls that of the environment inside"
         )
     return own and (below or not inside)
-
-
-def imagines(env: AbstractEnv[Any]) -> bool:
-    """Whether an environment, or the one that it wraps, has a :meth:`AbstractEnv.imagine`."""
-    key = jax.random.key(0)
-    return jax.eval_shape(env.imagine, key, jax.eval_shape(env.reset, key)[0]) is not None
 
 
 def require_same_types(what: str, reset: Any, step: Any) -> None:

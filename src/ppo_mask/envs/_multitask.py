@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from ppo_mask.envs._env import AbstractEnv, ArrayInfo, TimeStep, declared_info, masks_parts_in_turn
+from ppo_mask.envs._env import (
+    AbstractEnv,
+    ArrayInfo,
+    Next,
+    TimeStep,
+    declared_info,
+    imagines,
+    masks_parts_in_turn,
+)
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs._shapes import trace_call
 from ppo_mask.envs.actions import Action, ActionLike, Actions, NumActions
@@ -122,6 +130,16 @@ class MultiTask(AbstractEnv[tuple[Int[Array, ""], ArrayTree]]):
         task, inner = state
         return self._run(task, lambda env, inner: env.part_mask(inner, prefix, k), inner)
 
+    def imagine(
+        self, key: Key[Array, ""], state: tuple[Int[Array, ""], ArrayTree]
+    ) -> Next[tuple[Int[Array, ""], ArrayTree]] | None:
+        """That of the episode's environment; None if not all environments have one."""
+        if not all(map(imagines, self.envs)):
+            return None
+        task, inner = state
+        drawn = self._run(task, lambda env, *args: env.imagine(*args), key, inner)
+        return Next((task, drawn.state), drawn.observation, drawn.action_mask)
+
     def _run(self, task: Int[Array, ""], call: Callable[..., Any], *args: Any) -> Any:
         """Returns ``call(env, *args)`` for the task's environment."""
         arrays, statics = zip(*(eqx.partition(env, eqx.is_array) for env in self.envs), strict=True)
@@ -148,14 +166,21 @@ class _Member(NamedTuple):
     def step(
         self, key: Key[Array, ""], state: ArrayTree, action: Action
     ) -> tuple[ArrayTree, TimeStep]:
-        state = state if _are_alike(self.states) else state[self.number]
         if isinstance(self.env.num_actions, int):
             action = jnp.minimum(action, self.env.num_actions - 1)
-        return self._padded(*self.env.step(key, state, action))
+        return self._padded(*self.env.step(key, self._own(state), action))
 
     def part_mask(self, state: ArrayTree, prefix: Array, k: int) -> Array | None:
-        state = state if _are_alike(self.states) else state[self.number]
-        return self.env.part_mask(state, prefix, k)
+        return self.env.part_mask(self._own(state), prefix, k)
+
+    def imagine(self, key: Key[Array, ""], state: ArrayTree) -> Next[ArrayTree]:
+        drawn: Any = self.env.imagine(key, self._own(state))
+        shown = TimeStep(drawn.observation, drawn.action_mask, 0.0, False, False, {})
+        state, shown = self._padded(drawn.state, shown)
+        return Next(state, shown.observation, shown.action_mask)
+
+    def _own(self, state: Any) -> ArrayTree:
+        return state if _are_alike(self.states) else state[self.number]
 
     def _padded(self, state: ArrayTree, timestep: TimeStep) -> tuple[ArrayTree, TimeStep]:
         state, observation, mask = strong_types(state), timestep.observation, timestep.action_mask

@@ -49,7 +49,7 @@ class SeesAll(pm.AbstractEnv[Any]):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", default="hackmatrix.task", help="a module, or a file")
     place = parser.parse_known_args()[0].program
     module = (
@@ -72,7 +72,7 @@ def main() -> None:
         options.search, options.worlds = int(simulations) or None, int(worlds or 1)
         (run,) = load_players(options, task, defaults)
         env = SeesAll(run.env, run.env.num_actions) if knows else run.env
-        if options.itself:
+        if options.itself and isinstance(run.env, Seat):
             env = Seat(run.env.game, run.policy)
 
         def play(most_calls: float, run: Any = run, env: Any = env) -> Any:

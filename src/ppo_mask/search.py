@@ -176,6 +176,7 @@ class Search(eqx.Module):
             )
         if host_env_in(env) is not None:
             raise RunError("a search is for environments in JAX; this one lives in Python")
+        imagines(env)  # An error, if a wrapper forgets to.
         inside = self.env or env
         own = jax.eval_shape(inside.reset, jax.random.key(0))[0]
         for place, here, there in sorted(changes(strong_types(state), own)):

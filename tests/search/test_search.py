@@ -179,6 +179,21 @@ def test_a_row_says_what_the_search_knows():
     assert other.describe(against) == "search 8 × 4, sees all"
 
 
+@pytest.mark.parametrize("second", [Coin(), pm.TimeLimit(Coin(), 3)], ids=["as one", "switched"])
+def test_of_several_tasks_a_search_imagines_the_one_played(second):
+    env = pm.MultiTask([Coin(), second], weights=jnp.array([0.0, 1.0]))
+    pm.check_env(env, num_steps=2)
+    keys = jax.random.split(jax.random.key(0), 32)
+    (task, before), _ = jax.vmap(env.reset)(keys)
+    found = jax.jit(jax.vmap(env.imagine))(keys[::-1], (task, before)).state
+    np.testing.assert_array_equal(found[0], 1)
+    coins = [jax.tree.leaves(x)[-1 if second == Coin() else 1] for x in (before, found[1])]
+    assert 8 < (coins[0] != coins[1]).sum() < 24
+    assert Search(8, gamma=1.0).describe(env) == "search 8"
+    mixed = pm.MultiTask([Coin(), Coin(imagined=False)])
+    assert Search(8, gamma=1.0).describe(mixed) == "search 8, sees all"
+
+
 def test_what_cannot_be_searched_is_refused_in_one_line(monkeypatch):
     search = Search(2, gamma=1.0)
     for env, line in (
@@ -190,11 +205,29 @@ def test_what_cannot_be_searched_is_refused_in_one_line(monkeypatch):
     inside = dataclasses.replace(search, env=Lures())
     with pytest.raises(RunError, match=r"state is bool\[\], but int32\[2\] in the environment of"):
         inside(Known(), Coin(), jax.random.key(0), jnp.array(True), jnp.ones(1), jnp.ones(2, bool))
+    forgetful = Forgetful(pm.TimeLimit(Coin(), 3))
+    state, timestep = forgetful.reset(jax.random.key(0))
+    seen = timestep.observation, timestep.action_mask
+    with pytest.raises(ProtocolError, match=r"Forgetful holds .* have imagine\(key, state\) too"):
+        search(Known(), forgetful, jax.random.key(0), state, *seen)
     with pytest.raises(ValueError, match="num_simulations must be at least 1, got 0"):
         Search(0, gamma=1.0)
     monkeypatch.setitem(sys.modules, "mctx", None)
     with pytest.raises(RunError, match=r"pip install 'ppo-mask\[mctx\]'"):
         Search(1, gamma=1.0)
+
+
+class Forgetful(pm.AbstractEnv):
+    """A wrapper that knows nothing of ``imagine``."""
+
+    env: pm.AbstractEnv
+    num_actions: int = eqx.field(static=True, default=2)
+
+    def reset(self, key):
+        return self.env.reset(key)
+
+    def step(self, key, state, action):
+        return self.env.step(key, state, action)
 
 
 class Changed(Coin):

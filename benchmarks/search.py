@@ -21,6 +21,7 @@ import jax
 
 import ppo_mask as pm
 from ppo_mask.envs._env import declared_info
+from ppo_mask.errors import RunError
 from ppo_mask.games import Seat
 from ppo_mask.runner.commands import add_players, load_players, number
 
@@ -102,4 +103,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RunError as error:
+        raise SystemExit(f"error: {error}") from None

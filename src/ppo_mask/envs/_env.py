@@ -332,7 +332,6 @@ def masks_parts_in_turn(env: AbstractEnv[Any]) -> bool:
     Raises:
         ProtocolError: a wrapper does not pass the call on.
     """
-
     return _has(env, "part_mask", "state, prefix, k")
 
 

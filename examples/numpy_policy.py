@@ -113,7 +113,7 @@ class Policy:
         if (shape := self.reader.get("grid_shape")) is not None:
             grid = leaves.pop(next(n for n, x in enumerate(leaves) if x.shape == shape))
             if (kinds := self.reader["kinds"]) is not None:
-                grid = np.float32(grid[..., None] == np.arange(kinds[0], kinds[1] + 1))
+                grid = (grid[..., None] == np.arange(kinds[0], kinds[1] + 1)).astype(np.float32)
             inputs = [np.moveaxis(grid, 0, -1) if self.reader["channels_first"] else grid]
         return [*inputs, joined(leaves)]
 

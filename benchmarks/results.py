@@ -6,24 +6,24 @@
 
 ``results/tasks.yaml`` has the rows. ``run`` trains each seed with a row's command, plays fresh
 episodes with each trained policy, and writes ``results/NAME.json`` and a picture of one episode for
-the gallery. ``page`` needs these files alone.
+the gallery. What a seed reached is kept in ``checkpoints/results``: after a stop, ``run`` goes on
+with the next seed. ``page`` needs ``results/NAME.json`` alone.
 """
 
 import argparse
 import base64
 import importlib.metadata
 import json
-import os
 import re
+import resource
 import shlex
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from statistics import mean, stdev
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,13 +35,13 @@ from scipy import stats
 from ppo_mask.callbacks._json_lines import read_log_lines
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "benchmarks" / "results"
+KEPT, RUNS = ROOT / "benchmarks" / "results", ROOT / "checkpoints" / "results"
 IMAGES = ROOT / "docs" / "images"
 PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
 EPISODES, POINTS = 256, 50
+_SAME = "command", "date", "cpu", "commit", "versions", "steps"  # Said once for all seeds.
 _LENGTH, _WIDTH = 60, 150  # Steps of the episode in the gallery; pixels of the picture.
-_BUSY = 0.7  # The load average of a machine that is busy with something else.
 
 Result = dict[str, Any]
 Results = Sequence[tuple["Row", Result]]
@@ -85,35 +85,45 @@ def command(row: Row) -> str:
     return f"python examples/{row.flags}"
 
 
-def run(row: Row) -> Result:
+def run(row: Row, folder: Path = RUNS) -> Result:
     """Trains the row's seeds one after another, evaluates them, and returns what the page needs."""
-    # Before the picture, which changes the folder.
-    found, load, took, logs, returns = surroundings(), os.getloadavg()[0], [], [], []
-    with TemporaryDirectory() as folder:
-        for seed in range(row.seeds):
-            own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", folder]
-            began = time.perf_counter()
-            _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
-            took.append(time.perf_counter() - began)
-            path = Path(folder) / str(seed)
-            logs.append([x for x in read_log_lines(path / "metrics.jsonl") if x])
-            returns.append(evaluate(row, path))
-        if row.picture is None:
-            take_picture(row, Path(folder) / "0")
-    packages = dict.fromkeys(("jax", "equinox", row.library))
+    seeds = [_train(row, seed, folder / row.name) for seed in range(row.seeds)]
+    if row.picture is None:
+        take_picture(row, folder / row.name / "0")
     return {
-        "command": command(row),
-        **found,
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-        "load": round(load, 2),
-        "seconds": round(mean(took)),
-        "steps_per_second": round(
-            max(max(_series(log, "train/steps_per_second")[1]) for log in logs)
-        ),
-        "steps": logs[0][-1]["step"],
-        "returns": [round(x, 4) for x in returns],
-        "curve": mean_curve([_series(log, row.curve) for log in logs]),
+        **{name: seeds[-1][name] for name in _SAME},
+        "core_seconds": round(mean(seed["core_seconds"] for seed in seeds)),
+        "returns": [seed["return"] for seed in seeds],
+        "curve": mean_curve([seed["curve"] for seed in seeds]),
     }
+
+
+def _train(row: Row, seed: int, folder: Path) -> Result:
+    """Trains and evaluates one seed, or returns what an earlier call kept of it."""
+    path, kept = folder / str(seed), folder / f"{seed}.json"
+    packages = dict.fromkeys(("jax", "equinox", row.library))
+    found = {"command": command(row), **surroundings()}
+    found["versions"] = {name: importlib.metadata.version(name) for name in packages}
+    if kept.exists():
+        before = json.loads(kept.read_text())
+        if all(before[name] == found[name] for name in ("command", "commit", "versions")):
+            return before
+    shutil.rmtree(path, ignore_errors=True)
+    own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", str(folder)]
+    began = _core_seconds()
+    _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
+    found["core_seconds"] = _core_seconds() - began
+    log = [x for x in read_log_lines(path / "metrics.jsonl") if x]
+    found |= {"steps": log[-1]["step"], "curve": _series(log, row.curve)}
+    found["return"] = round(evaluate(row, path), 4)
+    kept.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def _core_seconds() -> float:
+    """The processor time of all programs that have been called."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def evaluate(row: Row, path: Path) -> float:
@@ -207,9 +217,8 @@ def reached(found: Result) -> list[str]:
 def fill(text: str, results: Results) -> str:
     """Returns a page's text with new tables and lists between its markers."""
     table = [
-        "| task | library | return | 95% | IQM | others report | "
-        "| seeds | steps | seconds | steps/s |",
-        f"|{'---|' * 11}",
+        "| task | library | return | 95% | IQM | others report | | seeds | steps | core minutes |",
+        f"|{'---|' * 10}",
     ]
     gallery = ["| | |", "|---|---|"]
     sources, machines = dict[str, list[str]](), dict[str, None]()
@@ -218,18 +227,17 @@ def fill(text: str, results: Results) -> str:
         library = versions[row.library]
         reported = "no number" if row.reference is None else f"{row.reference:g}"
         reported += f" ± {row.spread:g}" if row.spread else ""
-        seconds = f"{found['seconds']:,}{'*' if found['load'] > _BUSY else ''}"
+        minutes = f"{found['core_seconds'] / 60:.1f}" if "core_seconds" in found else ""
         table.append(
             f"| {row.task} | {library} | {' | '.join(reached(found))} | {reported} "
-            f"| {verdict(row, found)} | {len(found['returns'])} | {found['steps']:,} "
-            f"| {seconds} | {found['steps_per_second']:,} |"
+            f"| {verdict(row, found)} | {len(found['returns'])} | {found['steps']:,} | {minutes} |"
         )
         gallery.append(
             f"| {_image(row)} | **{row.task}** ({library}){'. ' if row.note else ''}{row.note}"
             f"<br>`{found['command']}` |"
         )
         sources.setdefault(row.source, []).append(f"**{row.task}**")
-        place = f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}"
+        place = f"{found['cpu']}, {found['date'][:10]}"
         code = f"commit `{found['commit']}`, {versions['jax']}, {versions['equinox']}"
         machines[f"- {place}, {code}"] = None
     parts = {
@@ -300,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if row.name in options.names or "all" in options.names:
             found = run(row)
             (KEPT / f"{row.name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-            print(f"{row.name}: {found['returns']}, {found['seconds']} s", flush=True)
+            print(row.name, found["returns"], found["core_seconds"], "core seconds", flush=True)
 
 
 if __name__ == "__main__":

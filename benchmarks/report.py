@@ -29,7 +29,7 @@ def surroundings() -> dict[str, Any]:
     git = {"cwd": here.parent, "capture_output": True, "text": True}
     commit = subprocess.run(["git", "describe", "--always"], **git).stdout.strip()
     # Results that a measurement wrote a moment ago are no other code.
-    others = ["--", ".", ":!benchmarks/results/*.json", ":!docs"]
+    others = ["--", ".", ":!benchmarks/results", ":!docs"]
     is_changed = subprocess.run(["git", "diff", "--quiet", "HEAD", *others], **git).returncode
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -2,12 +2,14 @@
 
     pip install 'ppo-mask[adapters,gif,gymnasium,pettingzoo,plot,sb3]' popgym jssenv
     python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
+    python benchmarks/results.py defaults all    # trains the same tasks by their names alone
     python benchmarks/results.py page       # writes the tables of both pages, and the curves
 
 ``results/tasks.yaml`` has the rows. ``run`` trains each seed with a row's command, plays fresh
 episodes with each trained policy, and writes ``results/NAME.json`` and a picture of one episode for
 the gallery. What a seed reached is kept in ``checkpoints/results``: after a stop, ``run`` goes on
-with the next seed. ``page`` needs ``results/NAME.json`` alone.
+with the next seed. ``defaults`` is for tasks of ``train_elsewhere.py``, and gives it no other flag
+than the task's name. ``page`` needs what is in ``results`` alone.
 """
 
 import argparse
@@ -37,6 +39,7 @@ from ppo_mask.callbacks._json_lines import read_log_lines
 ROOT = Path(__file__).parents[1]
 KEPT, RUNS = ROOT / "benchmarks" / "results", ROOT / "checkpoints" / "results"
 IMAGES = ROOT / "docs" / "images"
+DEFAULTS = KEPT / "defaults.yaml"
 PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
 EPISODES, POINTS = 256, 50
@@ -83,6 +86,15 @@ ROWS = [Row(**row) for row in yaml.safe_load((KEPT / "tasks.yaml").read_text(enc
 def command(row: Row) -> str:
     """Returns the command that trains a seed, without the flags ``--seed`` and ``--run-name``."""
     return f"python examples/{row.flags}"
+
+
+def by_name_alone(row: Row) -> Row | None:
+    """Returns the row without its settings; None if its program is not for any task."""
+    program, *flags = shlex.split(row.flags)
+    if program != "train_elsewhere.py" or "--opponent" in flags:
+        return None
+    named = [f"{x} {flags[flags.index(x) + 1]}" for x in ("--library", "--name")]
+    return row._replace(flags=" ".join([program, *named]), picture="none", seeds=3)
 
 
 def run(row: Row, folder: Path = RUNS) -> Result:
@@ -187,6 +199,11 @@ def kept() -> Results:
     return [(row, json.loads(file.read_text())) for row, file in files if file.exists()]
 
 
+def by_default() -> dict[str, list[float]]:
+    """Returns the returns of the tasks by their names alone, for each row that has them."""
+    return yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))
+
+
 def verdict(row: Row, found: Result) -> str:
     """Compares the mean over seeds with the reference, allowing for both standard deviations."""
     if row.reference is None:
@@ -217,19 +234,22 @@ def reached(found: Result) -> list[str]:
 def fill(text: str, results: Results) -> str:
     """Returns a page's text with new tables and lists between its markers."""
     table = [
-        "| task | library | return | 95% | IQM | others report | | seeds | steps | core minutes |",
-        f"|{'---|' * 10}",
+        "| task | library | return | 95% | IQM | defaults | others report | "
+        "| seeds | steps | core minutes |",
+        f"|{'---|' * 11}",
     ]
     gallery = ["| | |", "|---|---|"]
     sources, machines = dict[str, list[str]](), dict[str, None]()
+    without = by_default()
     for row, found in results:
         versions = {name: f"{name} {version}" for name, version in found["versions"].items()}
         library = versions[row.library]
         reported = "no number" if row.reference is None else f"{row.reference:g}"
         reported += f" ± {row.spread:g}" if row.spread else ""
         minutes = f"{found['core_seconds'] / 60:.1f}" if "core_seconds" in found else ""
+        default = reached({"returns": without[row.name]})[0] if row.name in without else ""
         table.append(
-            f"| {row.task} | {library} | {' | '.join(reached(found))} | {reported} "
+            f"| {row.task} | {library} | {' | '.join(reached(found))} | {default} | {reported} "
             f"| {verdict(row, found)} | {len(found['returns'])} | {found['steps']:,} | {minutes} |"
         )
         gallery.append(
@@ -294,9 +314,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Results on tasks of other libraries.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("page", help="write the tables of the pages, and the learning curves")
-    training = commands.add_parser("run", help="train, evaluate, and keep the results")
-    names = ["all", *(row.name for row in ROWS)]
-    training.add_argument("names", nargs="+", metavar="NAME", choices=names)
+    for name, help_ in (
+        ("run", "train, evaluate, and keep the results"),
+        ("defaults", "the same by the tasks' names alone"),
+    ):
+        training = commands.add_parser(name, help=help_)
+        names = ["all", *(row.name for row in ROWS)]
+        training.add_argument("names", nargs="+", metavar="NAME", choices=names)
     options = parser.parse_args(arguments)
     if options.command == "page":
         for page in PAGES:
@@ -304,11 +328,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw(kept(), IMAGES / "results.png")
         draw([each for each in kept() if each[0].name in KNOWN], IMAGES / "known.png")
         return
-    for row in ROWS:
-        if row.name in options.names or "all" in options.names:
+    for row in [row for row in ROWS if {row.name, "all"} & {*options.names}]:
+        if options.command == "run":
             found = run(row)
             (KEPT / f"{row.name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
             print(row.name, found["returns"], found["core_seconds"], "core seconds", flush=True)
+        elif (short := by_name_alone(row)) is not None:
+            returns = run(short, RUNS / "defaults")["returns"]
+            DEFAULTS.write_text(yaml.safe_dump({**by_default(), row.name: returns}))
+            print(row.name, returns, "by default", flush=True)
 
 
 if __name__ == "__main__":

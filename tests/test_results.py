@@ -51,3 +51,17 @@ def test_a_row_trains_and_reaches_what_the_page_says(results: ModuleType, tmp_pa
     row = row._replace(flags=shorter, picture="unchanged", seeds=1)
     (found,) = results.run(row, tmp_path)["returns"]
     assert found > 0  # The page says more than 6, and random play gets less than -100.
+
+
+@pytest.mark.nightly
+@pytest.mark.optimized
+@pytest.mark.parametrize(
+    ("name", "least"), [("acrobot", -95.0), ("mountain_car", -125.0), ("freeway", 58.0)]
+)
+def test_rows_reach_what_the_page_says(
+    name: str, least: float, results: ModuleType, tmp_path: Path
+) -> None:
+    pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
+    (row,) = [row for row in results.ROWS if row.name == name]
+    (found,) = results.run(row._replace(picture="unchanged", seeds=1), tmp_path)["returns"]
+    assert found > least  # Others report -80, -118 and 58; the page says more of each.

@@ -5,7 +5,8 @@
     python benchmarks/masks.py plot           # draws docs/images/masks.png
 
 Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
-changes nothing and gives no reward. Nothing else differs. Episodes have a limit of steps in both,
+changes nothing and gives no reward; in the job shop, where time passes and costs, it is to wait.
+Nothing else differs. Episodes have a limit of steps in both,
 for a policy that may do nothing forever.
 """
 
@@ -35,13 +36,14 @@ SEEDS, POINTS = 3, 40
 
 
 class Unmasked(pm.AbstractEnv[Any]):
-    """Allows everything; what the environment forbids does nothing."""
+    """Allows everything; what the environment forbids does nothing, or is to wait, if one can."""
 
     env: pm.AbstractEnv[Any]
+    waiting: int | None
     num_actions: Any
 
-    def __init__(self, env: pm.AbstractEnv[Any]):
-        self.env, self.num_actions = env, env.num_actions
+    def __init__(self, env: pm.AbstractEnv[Any], waiting: int | None = None):
+        self.env, self.waiting, self.num_actions = env, waiting, env.num_actions
 
     @property
     def observation_info(self) -> Any:
@@ -58,7 +60,10 @@ class Unmasked(pm.AbstractEnv[Any]):
         inner, seen = state
         sizes = np.atleast_1d(self.num_actions)
         places = jnp.asarray(np.cumsum(sizes) - sizes) + jnp.atleast_1d(action)
-        allowed = seen.action_mask[places].all()
+        allowed = seen.action_mask[places]
+        if self.waiting is not None:
+            action, allowed = jnp.where(allowed, action, self.waiting), jnp.ones((), bool)
+        allowed = allowed.all()
         off = jnp.bool_(False)
         idle = TimeStep(seen.observation, seen.action_mask, jnp.float32(0), off, off, seen.info)
         following = self.env.step(key, inner, action)
@@ -103,7 +108,10 @@ class Passages(pm.AbstractEnv[Any]):
 
 
 class Comparison(NamedTuple):
-    """A task: its environment, the limit of steps, PPO's settings, steps, and a network."""
+    """A task: its environment, the limit of steps, PPO's settings, steps, and a network.
+
+    In ``waiting`` is the choice of each part of an action that is to wait, if there is one.
+    """
 
     title: str
     make: Callable[[], pm.AbstractEnv[Any]]
@@ -111,6 +119,7 @@ class Comparison(NamedTuple):
     ppo: pm.PPO
     steps: int
     network: Callable[[Any, Any], Model]
+    waiting: int | None = None
 
 
 def mlp(env: Any, key: Any) -> Model:
@@ -149,7 +158,7 @@ TASKS = {
     "minesweeper": Comparison(
         "Minesweeper", jumanji("Minesweeper-v0"), 200, _BOARD, 1_000_000, mlp
     ),
-    "jobshop": Comparison("job shop", jumanji("JobShop-v0"), 1_000, _SHOP, 300_000, mlp),
+    "jobshop": Comparison("job shop", jumanji("JobShop-v0"), 1_000, _SHOP, 300_000, mlp, 20),
     "hackmatrix": Comparison(
         "HackMatrix", lambda: HackMatrix(compact=True), 2_000, _GAME, 2_000_000, game
     ),
@@ -159,7 +168,7 @@ TASKS = {
 def train(task: Comparison, masked: bool, seed: int) -> dict[str, list[float]]:
     """Trains once; returns the curve of returns in training."""
     inner = task.make()
-    env = pm.TimeLimit(inner if masked else Unmasked(inner), task.limit)
+    env = pm.TimeLimit(inner if masked else Unmasked(inner, task.waiting), task.limit)
     network_key, key = jax.random.split(jax.random.key(seed))
     model = task.network(inner, network_key)
     trainer, history = pm.Trainer(env, task.ppo), pm.History()

@@ -26,9 +26,11 @@ _LIMIT = "matrix products"
 def surroundings() -> dict[str, Any]:
     """The machine, the versions and the commit of a measurement."""
     here = Path(__file__).parent
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True
-    )
+    git = {"cwd": here.parent, "capture_output": True, "text": True}
+    commit = subprocess.run(["git", "describe", "--always"], **git).stdout.strip()
+    # Results that a measurement wrote a moment ago are no other code.
+    others = ["--", ".", ":!benchmarks/results", ":!benchmarks/curves", ":!docs"]
+    is_changed = subprocess.run(["git", "diff", "--quiet", "HEAD", *others], **git).returncode
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": platform.machine(),
@@ -36,7 +38,7 @@ def surroundings() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
-        "commit": commit.stdout.strip() or None,
+        "commit": commit + "-dirty" * bool(commit and is_changed) or None,
     }
 
 

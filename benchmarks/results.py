@@ -2,28 +2,30 @@
 
     pip install 'ppo-mask[adapters,gif,gymnasium,pettingzoo,plot,sb3]' popgym jssenv
     python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
+    python benchmarks/results.py defaults all    # trains the same tasks by their names alone
     python benchmarks/results.py page       # writes the tables of both pages, and the curves
 
 ``results/tasks.yaml`` has the rows. ``run`` trains each seed with a row's command, plays fresh
 episodes with each trained policy, and writes ``results/NAME.json`` and a picture of one episode for
-the gallery. ``page`` needs these files alone.
+the gallery. What a seed reached is kept in ``checkpoints/results``: after a stop, ``run`` goes on
+with the next seed. ``defaults`` is for tasks of ``train_elsewhere.py``, and gives it no other flag
+than the task's name. ``page`` needs what is in ``results`` alone.
 """
 
 import argparse
 import base64
 import importlib.metadata
 import json
-import os
 import re
+import resource
 import shlex
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from statistics import mean, stdev
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,13 +37,14 @@ from scipy import stats
 from ppo_mask.callbacks._json_lines import read_log_lines
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "benchmarks" / "results"
+KEPT, RUNS = ROOT / "benchmarks" / "results", ROOT / "checkpoints" / "results"
 IMAGES = ROOT / "docs" / "images"
+DEFAULTS = KEPT / "defaults.yaml"
 PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
 EPISODES, POINTS = 256, 50
+_SAME = "command", "date", "cpu", "commit", "versions", "steps"  # Said once for all seeds.
 _LENGTH, _WIDTH = 60, 150  # Steps of the episode in the gallery; pixels of the picture.
-_BUSY = 0.7  # The load average of a machine that is busy with something else.
 
 Result = dict[str, Any]
 Results = Sequence[tuple["Row", Result]]
@@ -85,35 +88,54 @@ def command(row: Row) -> str:
     return f"python examples/{row.flags}"
 
 
-def run(row: Row) -> Result:
+def by_name_alone(row: Row) -> Row | None:
+    """Returns the row without its settings; None if its program is not for any task."""
+    program, *flags = shlex.split(row.flags)
+    if program != "train_elsewhere.py" or "--opponent" in flags:
+        return None
+    named = [f"{x} {flags[flags.index(x) + 1]}" for x in ("--library", "--name")]
+    return row._replace(flags=" ".join([program, *named]), picture="none", seeds=3)
+
+
+def run(row: Row, folder: Path = RUNS) -> Result:
     """Trains the row's seeds one after another, evaluates them, and returns what the page needs."""
-    # Before the picture, which changes the folder.
-    found, load, took, logs, returns = surroundings(), os.getloadavg()[0], [], [], []
-    with TemporaryDirectory() as folder:
-        for seed in range(row.seeds):
-            own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", folder]
-            began = time.perf_counter()
-            _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
-            took.append(time.perf_counter() - began)
-            path = Path(folder) / str(seed)
-            logs.append([x for x in read_log_lines(path / "metrics.jsonl") if x])
-            returns.append(evaluate(row, path))
-        if row.picture is None:
-            take_picture(row, Path(folder) / "0")
-    packages = dict.fromkeys(("jax", "equinox", row.library))
+    seeds = [_train(row, seed, folder / row.name) for seed in range(row.seeds)]
+    if row.picture is None:
+        take_picture(row, folder / row.name / "0")
     return {
-        "command": command(row),
-        **found,
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-        "load": round(load, 2),
-        "seconds": round(mean(took)),
-        "steps_per_second": round(
-            max(max(_series(log, "train/steps_per_second")[1]) for log in logs)
-        ),
-        "steps": logs[0][-1]["step"],
-        "returns": [round(x, 4) for x in returns],
-        "curve": mean_curve([_series(log, row.curve) for log in logs]),
+        **{name: seeds[-1][name] for name in _SAME},
+        "core_seconds": round(mean(seed["core_seconds"] for seed in seeds)),
+        "returns": [seed["return"] for seed in seeds],
+        "curve": mean_curve([seed["curve"] for seed in seeds]),
     }
+
+
+def _train(row: Row, seed: int, folder: Path) -> Result:
+    """Trains and evaluates one seed, or returns what an earlier call kept of it."""
+    path, kept = folder / str(seed), folder / f"{seed}.json"
+    packages = dict.fromkeys(("jax", "equinox", row.library))
+    found = {"command": command(row), **surroundings()}
+    found["versions"] = {name: importlib.metadata.version(name) for name in packages}
+    if kept.exists():
+        before = json.loads(kept.read_text())
+        if all(before[name] == found[name] for name in ("command", "commit", "versions")):
+            return before
+    shutil.rmtree(path, ignore_errors=True)
+    own = ["--seed", str(seed), "--run-name", str(seed), "--checkpoint-dir", str(folder)]
+    began = _core_seconds()
+    _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
+    found["core_seconds"] = _core_seconds() - began
+    log = [x for x in read_log_lines(path / "metrics.jsonl") if x]
+    found |= {"steps": log[-1]["step"], "curve": _series(log, row.curve)}
+    found["return"] = round(evaluate(row, path), 4)
+    kept.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def _core_seconds() -> float:
+    """The processor time of all programs that have been called."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def evaluate(row: Row, path: Path) -> float:
@@ -177,6 +199,11 @@ def kept() -> Results:
     return [(row, json.loads(file.read_text())) for row, file in files if file.exists()]
 
 
+def by_default() -> dict[str, list[float]]:
+    """Returns the returns of the tasks by their names alone, for each row that has them."""
+    return yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))
+
+
 def verdict(row: Row, found: Result) -> str:
     """Compares the mean over seeds with the reference, allowing for both standard deviations."""
     if row.reference is None:
@@ -207,29 +234,30 @@ def reached(found: Result) -> list[str]:
 def fill(text: str, results: Results) -> str:
     """Returns a page's text with new tables and lists between its markers."""
     table = [
-        "| task | library | return | 95% | IQM | others report | "
-        "| seeds | steps | seconds | steps/s |",
+        "| task | library | return | 95% | IQM | defaults | others report | "
+        "| seeds | steps | core minutes |",
         f"|{'---|' * 11}",
     ]
     gallery = ["| | |", "|---|---|"]
     sources, machines = dict[str, list[str]](), dict[str, None]()
+    without = by_default()
     for row, found in results:
         versions = {name: f"{name} {version}" for name, version in found["versions"].items()}
         library = versions[row.library]
         reported = "no number" if row.reference is None else f"{row.reference:g}"
         reported += f" ± {row.spread:g}" if row.spread else ""
-        seconds = f"{found['seconds']:,}{'*' if found['load'] > _BUSY else ''}"
+        minutes = f"{found['core_seconds'] / 60:.1f}" if "core_seconds" in found else ""
+        default = reached({"returns": without[row.name]})[0] if row.name in without else ""
         table.append(
-            f"| {row.task} | {library} | {' | '.join(reached(found))} | {reported} "
-            f"| {verdict(row, found)} | {len(found['returns'])} | {found['steps']:,} "
-            f"| {seconds} | {found['steps_per_second']:,} |"
+            f"| {row.task} | {library} | {' | '.join(reached(found))} | {default} | {reported} "
+            f"| {verdict(row, found)} | {len(found['returns'])} | {found['steps']:,} | {minutes} |"
         )
         gallery.append(
             f"| {_image(row)} | **{row.task}** ({library}){'. ' if row.note else ''}{row.note}"
             f"<br>`{found['command']}` |"
         )
         sources.setdefault(row.source, []).append(f"**{row.task}**")
-        place = f"{found['cores']} cores of an {found['cpu']}, {found['date'][:10]}"
+        place = f"{found['cpu']}, {found['date'][:10]}"
         code = f"commit `{found['commit']}`, {versions['jax']}, {versions['equinox']}"
         machines[f"- {place}, {code}"] = None
     parts = {
@@ -286,9 +314,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Results on tasks of other libraries.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("page", help="write the tables of the pages, and the learning curves")
-    training = commands.add_parser("run", help="train, evaluate, and keep the results")
-    names = ["all", *(row.name for row in ROWS)]
-    training.add_argument("names", nargs="+", metavar="NAME", choices=names)
+    for name, help_ in (
+        ("run", "train, evaluate, and keep the results"),
+        ("defaults", "the same by the tasks' names alone"),
+    ):
+        training = commands.add_parser(name, help=help_)
+        names = ["all", *(row.name for row in ROWS)]
+        training.add_argument("names", nargs="+", metavar="NAME", choices=names)
     options = parser.parse_args(arguments)
     if options.command == "page":
         for page in PAGES:
@@ -296,11 +328,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         draw(kept(), IMAGES / "results.png")
         draw([each for each in kept() if each[0].name in KNOWN], IMAGES / "known.png")
         return
-    for row in ROWS:
-        if row.name in options.names or "all" in options.names:
+    for row in [row for row in ROWS if {row.name, "all"} & {*options.names}]:
+        if options.command == "run":
             found = run(row)
             (KEPT / f"{row.name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-            print(f"{row.name}: {found['returns']}, {found['seconds']} s", flush=True)
+            print(row.name, found["returns"], found["core_seconds"], "core seconds", flush=True)
+        elif (short := by_name_alone(row)) is not None:
+            returns = run(short, RUNS / "defaults")["returns"]
+            DEFAULTS.write_text(yaml.safe_dump({**by_default(), row.name: returns}))
+            print(row.name, returns, "by default", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The page of results on other libraries' tasks."""
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -35,9 +36,32 @@ def test_a_row_says_what_its_seeds_reached(results: ModuleType) -> None:
     assert results.reached({"returns": [10, 2, 1, 4, 3]}) == ["4.00", "-0.39 to 8.39", "3.00"]
 
 
+def test_a_task_by_its_name_alone_has_no_settings(results: ModuleType) -> None:
+    short = {row.name: results.by_name_alone(row) for row in results.ROWS}
+    flags = "train_elsewhere.py --library gymnax --name CartPole-v1"
+    assert getattr(short["cartpole"], "flags", None) == flags
+    assert short["taxi"] is short["connect_four"] is short["hackmatrix"] is None
+    assert results.by_default().keys() <= {name for name, row in short.items() if row}
+
+
 @pytest.mark.optimized
-def test_a_row_trains_and_reaches_what_the_page_says(results: ModuleType) -> None:
+def test_a_row_trains_and_reaches_what_the_page_says(results: ModuleType, tmp_path: Path) -> None:
     (row,) = [row for row in results.ROWS if row.name == "taxi"]
     shorter = f"{row.flags} --total-timesteps 120_000"
-    (found,) = results.run(row._replace(flags=shorter, picture="unchanged", seeds=1))["returns"]
+    row = row._replace(flags=shorter, picture="unchanged", seeds=1)
+    (found,) = results.run(row, tmp_path)["returns"]
     assert found > 0  # The page says more than 6, and random play gets less than -100.
+
+
+@pytest.mark.nightly
+@pytest.mark.optimized
+@pytest.mark.parametrize(
+    ("name", "least"), [("acrobot", -95.0), ("mountain_car", -125.0), ("freeway", 58.0)]
+)
+def test_rows_reach_what_the_page_says(
+    name: str, least: float, results: ModuleType, tmp_path: Path
+) -> None:
+    pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
+    (row,) = [row for row in results.ROWS if row.name == name]
+    (found,) = results.run(row._replace(picture="unchanged", seeds=1), tmp_path)["returns"]
+    assert found > least  # Others report -80, -118 and 58; the page says more of each.

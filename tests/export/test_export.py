@@ -169,6 +169,7 @@ def test_onnxruntime_acts_as_the_policy_does(kind, tmp_path):
     assert np.take_along_axis(masks, action[:, None], 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7])
 def test_operations_of_networks_of_ones_own_are_exported(size):
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -6,8 +6,8 @@
 
 Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
 changes nothing and gives no reward; in the job shop, where time passes and costs, it is to wait.
-Nothing else differs. Episodes have a limit of steps in both,
-for a policy that may do nothing forever.
+Nothing else differs. Episodes have a limit of steps in both, for a policy that may do nothing
+forever.
 """
 
 import argparse
@@ -62,13 +62,13 @@ class Unmasked(pm.AbstractEnv[Any]):
         places = jnp.asarray(np.cumsum(sizes) - sizes) + jnp.atleast_1d(action)
         allowed = seen.action_mask[places]
         if self.waiting is not None:
-            action, allowed = jnp.where(allowed, action, self.waiting), jnp.ones((), bool)
-        allowed = allowed.all()
+            state, timestep = self.env.step(key, inner, jnp.where(allowed, action, self.waiting))
+            return (state, timestep), self.show(timestep)
         off = jnp.bool_(False)
         idle = TimeStep(seen.observation, seen.action_mask, jnp.float32(0), off, off, seen.info)
         following = self.env.step(key, inner, action)
         state, timestep = jax.tree.map(
-            lambda new, old: jnp.where(allowed, new, old), following, (inner, idle)
+            lambda new, old: jnp.where(allowed.all(), new, old), following, (inner, idle)
         )
         return (state, timestep), self.show(timestep)
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ppo_mask.acting._reward_scaler import scaled_rewards
 from ppo_mask.envs import AbstractEnv
-from ppo_mask.envs._env import imagines
+from ppo_mask.envs._env import has_method, imagines
 from ppo_mask.envs._host import host_env_in
 from ppo_mask.envs.actions import Actions
 from ppo_mask.errors import RunError, check_at_least
@@ -176,7 +176,7 @@ class Search(eqx.Module):
             )
         if host_env_in(env) is not None:
             raise RunError("a search is for environments in JAX; this one lives in Python")
-        imagines(env)  # An error, if a wrapper forgets to.
+        has_method(env, "imagine")  # An error, if a wrapper forgets to pass it on.
         inside = self.env or env
         own = jax.eval_shape(inside.reset, jax.random.key(0))[0]
         for place, here, there in sorted(changes(strong_types(state), own)):

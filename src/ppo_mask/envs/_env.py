@@ -6,6 +6,7 @@ batching and episode statistics.
 """
 
 import dataclasses
+import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, SupportsFloat, TypeVar, cast, final
@@ -332,7 +333,7 @@ def masks_parts_in_turn(env: AbstractEnv[Any]) -> bool:
     Raises:
         ProtocolError: a wrapper does not pass the call on.
     """
-    return _has(env, "part_mask", "state, prefix, k")
+    return has_method(env, "part_mask")
 
 
 def imagines(env: AbstractEnv[Any]) -> bool:
@@ -341,27 +342,32 @@ def imagines(env: AbstractEnv[Any]) -> bool:
     Raises:
         ProtocolError: a wrapper does not pass the call on.
     """
-    if not _has(env, "imagine", "key, state"):
+    if not has_method(env, "imagine"):
         return False
     key = jax.random.key(0)
     return jax.eval_shape(env.imagine, key, jax.eval_shape(env.reset, key)[0]) is not None
 
 
-def _has(env: AbstractEnv[Any], method: str, arguments: str) -> bool:
-    """Whether an environment, or the one that it wraps, has an optional method."""
+def has_method(env: AbstractEnv[Any], method: str) -> bool:
+    """Whether an environment, or the one that it wraps, has an optional method of its own.
+
+    Raises:
+        ProtocolError: a wrapper does not pass the call on.
+    """
 
     def is_inside(node: Any) -> bool:
         return isinstance(node, AbstractEnv) and node is not env
 
     inside = [x for x in jax.tree.leaves(env, is_leaf=is_inside) if is_inside(x)]
-    below = any(_has(x, method, arguments) for x in inside)
+    below = any(has_method(x, method) for x in inside)
     if method == "part_mask" and not isinstance(env.num_actions, tuple):
         return False  # Such as a wrapper that makes each combination of parts an action.
     own = getattr(type(env), method) is not getattr(AbstractEnv, method)
     if below and not own:
+        _, *arguments = inspect.signature(getattr(AbstractEnv, method)).parameters
         raise ProtocolError(
             f"{type(env).__name__} holds an environment with the method {method}, and must have "
-            f"{method}({arguments}) too, which calls that of the environment inside"
+            f"{method}({', '.join(arguments)}) too, which calls that of the environment inside"
         )
     return own and (below or not inside)
 

@@ -123,8 +123,13 @@ class Comparison(NamedTuple):
 
 
 def mlp(env: Any, key: Any) -> Model:
-    """The network of all tasks but the game."""
+    """A network that needs to know nothing of the task."""
     return pm.network_for(env, "mlp", hidden_dim=128, key=key)
+
+
+def board(env: Any, key: Any) -> Model:
+    """Convolutions."""
+    return pm.network_for(env, "conv", hidden_dim=64, key=key)
 
 
 def game(env: Any, key: Any) -> Model:
@@ -144,7 +149,17 @@ def jumanji(name: str) -> Callable[[], pm.AbstractEnv[Any]]:
 
 
 _DOORS = pm.PPO(num_envs=32, num_steps=64, learning_rate=1e-3, ent_coef=0.003)
-_BOARD = pm.PPO(num_envs=64, num_steps=64, gamma=0.95)
+_BOARD = pm.PPO(
+    num_envs=64,
+    num_steps=64,
+    num_minibatches=8,
+    learning_rate=3e-3,
+    anneal_lr=True,
+    gamma=0.8,
+    gae_lambda=0.8,
+    ent_coef=0.0,
+    normalize_rewards=True,
+)
 _SHOP = pm.PPO(
     num_envs=64, num_steps=64, gamma=1.0, normalize_rewards=True, normalize_observations=True
 )
@@ -156,7 +171,7 @@ TASKS = {
     for n in (4, 8, 11, 14)
 } | {
     "minesweeper": Comparison(
-        "Minesweeper", jumanji("Minesweeper-v0"), 200, _BOARD, 1_000_000, mlp
+        "Minesweeper", jumanji("Minesweeper-v0"), 200, _BOARD, 200_000, board
     ),
     "jobshop": Comparison("job shop", jumanji("JobShop-v0"), 1_000, _SHOP, 300_000, mlp, 20),
     "hackmatrix": Comparison(

@@ -249,6 +249,27 @@ def test_what_is_far_apart_in_a_grid_matters() -> None:
     assert len({float(said(model, jnp.asarray(grid))[1]) for grid in grids}) == 3
 
 
+@pytest.mark.parametrize("num_actions", [42, 43, 85], ids=["each", "and to pass", "two of each"])
+def test_actions_of_cells_are_chosen_by_what_is_around_the_cell(num_actions: int) -> None:
+    network = pm.ConvActorCritic((6, 7, 2), 0, num_actions, **SMALL)
+    silent = jnp.zeros_like(network.actor.weight)  # This head reads the whole board.
+    network = eqx.tree_at(lambda x: x.actor.weight, network, silent)
+    boards = np.zeros((2, 6, 7, 2), np.float32)
+    boards[0, 2, 2] = boards[1, 3, 4] = 1
+    logits = [
+        np.log(said(network, (b, np.zeros(0)), np.ones(num_actions, bool))[0]) for b in boards
+    ]
+    one, other = (x[: num_actions // 42 * 42].reshape(6, 7, -1) for x in logits)
+    np.testing.assert_allclose(one[1:4, 1:4], other[2:5, 3:6], rtol=1e-5)
+    assert one[1:4, 1:4].std() > 1e-4  # A cell is not like another.
+
+
+def test_actions_that_are_not_of_cells_have_one_head() -> None:
+    for shape, num_actions in (((6, 7, 2), 7), ((6, 7, 2), (42, 42)), ((13, 4, 1), 14)):
+        network = pm.ConvActorCritic(shape, 0, num_actions, **SMALL)
+        assert network.cells is None
+
+
 def test_another_grid_or_none_is_refused() -> None:
     model = conv((4, 4, 1), 2)
     for wrong in (jnp.ones((4, 4, 2)), jnp.ones((4, 4, 1)), (jnp.ones((4, 4, 1)), jnp.ones(3))):

@@ -28,6 +28,11 @@ class ConvActorCritic(AbstractActorCritic):
     the rest of the observation; one hidden layer and two heads follow. Weights start
     orthogonal, as in :class:`~ppo_mask.networks.MLPActorCritic`.
 
+    Where there are as many actions as cells, or a multiple of that, or one more (to pass), an
+    action's logit is also computed from the features of its cell, with the same weights for all
+    cells, as in AlphaZero (Silver et al. 2018, doi:10.1126/science.aar6404): what is learned for
+    one cell holds for all. Actions count the cells row by row, those of a cell in succession.
+
     Args:
         key: the random key of the initial weights.
 
@@ -42,6 +47,7 @@ class ConvActorCritic(AbstractActorCritic):
         hidden: the hidden layer.
         actor: the policy's head.
         critic: the value's head.
+        cells: the policy's head for the actions of a cell; None if actions are not of cells.
 
     Raises:
         ValueError: a size is below 1, or a side of the grid is below 3.
@@ -64,6 +70,7 @@ class ConvActorCritic(AbstractActorCritic):
     hidden: eqx.nn.Linear
     actor: eqx.nn.Linear
     critic: eqx.nn.Linear
+    cells: eqx.nn.Linear | None
 
     def __init__(
         self,
@@ -86,13 +93,17 @@ class ConvActorCritic(AbstractActorCritic):
             rows, columns = -(-rows // 2), -(-columns // 2)
             count += 1
         sizes = [planes] + [channels] * (max(count, 2) - 1)
-        first, *keys = jax.random.split(key, len(sizes) + 3)
+        first, *keys = jax.random.split(key, len(sizes) + 4)
         self.convolutions = tuple(
             linear(9 * size, channels, 2**0.5, key) for size, key in zip(sizes, keys, strict=False)
         )
         self.hidden = linear(rows * columns * channels + other_size, hidden_dim, 2**0.5, first)
-        self.actor = linear(hidden_dim, Actions.of(num_actions).length, 0.01, keys[-2])
-        self.critic = linear(hidden_dim, 1, 1.0, keys[-1])
+        actions = Actions.of(num_actions)
+        self.actor = linear(hidden_dim, actions.length, 0.01, keys[-3])
+        self.critic = linear(hidden_dim, 1, 1.0, keys[-2])
+        each, more = divmod(actions.length, rows * columns)
+        is_of_cells = count == 0 and each > 0 and more <= 1 and not actions.has_parts
+        self.cells = linear(channels, each, 0.01, keys[-1]) if is_of_cells else None
 
     def __call__(
         self,
@@ -108,10 +119,13 @@ class ConvActorCritic(AbstractActorCritic):
         x = x.astype(self.convolutions[0].weight.dtype)
         for convolution in self.convolutions:
             x = jax.nn.relu(affine(convolution, neighborhoods(x)))
-        x = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])
-        x = jnp.tanh(affine(self.hidden, x))
-        value = affine(self.critic, x)[0]
-        return masked_distribution(affine(self.actor, x), action_mask, self.num_actions), value
+        features = jnp.concatenate([x.reshape(-1), others.astype(x.dtype)])
+        features = jnp.tanh(affine(self.hidden, features))
+        logits, value = affine(self.actor, features), affine(self.critic, features)[0]
+        if self.cells is not None:
+            of_cells = affine(self.cells, x).reshape(-1)
+            logits += jnp.pad(of_cells, (0, logits.size - of_cells.size))
+        return masked_distribution(logits, action_mask, self.num_actions), value
 
 
 def neighborhoods(

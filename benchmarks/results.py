@@ -42,7 +42,7 @@ IMAGES = ROOT / "docs" / "images"
 DEFAULTS = KEPT / "defaults.yaml"
 PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
-EPISODES, POINTS = 256, 50
+POINTS = 50
 _SAME = "command", "date", "cpu", "commit", "versions", "steps"  # Said once for all seeds.
 _LENGTH, _WIDTH = 60, 150  # Steps of the episode in the gallery; pixels of the picture.
 
@@ -65,6 +65,7 @@ class Row(NamedTuple):
         curve: the metric of the learning curve.
         picture: the file in ``docs/images`` that shows the task, if ``run`` draws none.
         seeds: how many seeds are trained, from 0 on.
+        episodes: how many fresh episodes are played with each.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Row(NamedTuple):
     curve: str = "train/mean_episode_return"
     picture: str | None = None
     seeds: int = 5
+    episodes: int = 256
 
 
 ROWS = [Row(**row) for row in yaml.safe_load((KEPT / "tasks.yaml").read_text(encoding="utf-8"))]
@@ -140,7 +142,7 @@ def _core_seconds() -> float:
 
 def evaluate(row: Row, path: Path) -> float:
     """Returns the mean return of fresh episodes, with actions sampled from the policy."""
-    flags = ["--json", "--seed", "1000", "--episodes", str(EPISODES)]
+    flags = ["--json", "--seed", "1000", "--episodes", str(row.episodes)]
     (found,) = json.loads(_call([*_play(row, "evaluate", path), *flags]))
     return found["eval/mean_episode_return"]
 

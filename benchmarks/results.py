@@ -129,7 +129,7 @@ def _train(row: Row, seed: int, folder: Path) -> Result:
     found["core_seconds"] = _core_seconds() - began
     log = [x for x in read_log_lines(path / "metrics.jsonl") if x]
     found |= {"steps": log[-1]["step"], "curve": _series(log, row.curve)}
-    found["return"] = round(evaluate(row, path), 4)
+    found["return"] = round(evaluate(row, path, 1000 + seed), 4)
     kept.write_text(json.dumps(found), encoding="utf-8")
     return found
 
@@ -140,9 +140,9 @@ def _core_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def evaluate(row: Row, path: Path) -> float:
+def evaluate(row: Row, path: Path, seed: int) -> float:
     """Returns the mean return of fresh episodes, with actions sampled from the policy."""
-    flags = ["--json", "--seed", "1000", "--episodes", str(row.episodes)]
+    flags = ["--json", "--seed", str(seed), "--episodes", str(row.episodes)]
     (found,) = json.loads(_call([*_play(row, "evaluate", path), *flags]))
     return found["eval/mean_episode_return"]
 

@@ -195,7 +195,11 @@ class Policy:
             grid = np.maximum(self.layer(f"convolutions.{n}", np.concatenate(near, axis=-1)), 0)
             n += 1
         x = np.tanh(self.layer("hidden", np.concatenate([grid.reshape(-1), others])))
-        return self.layer("actor", x), self.layer("critic", x)
+        logits = self.layer("actor", x)
+        if "network.cells.weight" in self.arrays:
+            of_cells = self.layer("cells", grid).reshape(-1)
+            logits[: of_cells.size] += of_cells
+        return logits, self.layer("critic", x)
 
     def sets(
         self, sets: list[tuple[Array, Array]], rest: Array, mask: Array

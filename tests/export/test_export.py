@@ -53,6 +53,16 @@ class Kinds(Rooms):
         return pm.TimeStep(seen, self.mask(board), 0.0, False, False, {})
 
 
+class Cells(Rooms):
+    """An action for each cell of the board, and one more."""
+
+    num_actions: int = eqx.field(static=True, default=13)
+    action_names = tuple("abcdefghijklm")
+
+    def mask(self, board):
+        return jnp.arange(13) != board.sum() % 13
+
+
 class InTurn(Rooms):
     def mask(self, board):
         return jnp.ones(7, bool)
@@ -202,7 +212,12 @@ def test_other_operations_are_refused_by_name(function, named):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "env", "board"),
-    [("conv", Rooms(), [4, 3, 2]), ("mlp", Rooms(), [4, 3, 2]), ("conv", Kinds(), [4, 3])],
+    [
+        ("conv", Rooms(), [4, 3, 2]),
+        ("mlp", Rooms(), [4, 3, 2]),
+        ("conv", Kinds(), [4, 3]),
+        ("conv", Cells(), [4, 3, 2]),
+    ],
 )
 def test_a_board_and_parts_are_exported(kind, env, board, tmp_path):
     model = pm.network_for(env, kind, hidden_dim=8, key=KEY)
@@ -210,9 +225,10 @@ def test_a_board_and_parts_are_exported(kind, env, board, tmp_path):
     model = add_normalization(model, jax.tree.map(lambda x: x[None], timestep.observation))
     session = session_of(model, env, tmp_path / "policy.onnx")
     names = {x.name: x.shape for x in session.get_inputs()}
-    shapes = {"observation.board": board, "observation.scale": [2], "action_mask": [7]}
+    shapes = {"observation.board": board, "observation.scale": [2]}
+    shapes["action_mask"] = [len(env.action_names)]
     assert names == {name: ["batch", *shape] for name, shape in shapes.items()}
-    assert json.loads(session.get_modelmeta().custom_metadata_map["actions"]) == [*"abcdefg"]
+    assert json.loads(session.get_modelmeta().custom_metadata_map["actions"]) == [*env.action_names]
     given = {f"observation.{name}": x[None] for name, x in timestep.observation.items()}
     given = jax.device_get({**given, "action_mask": timestep.action_mask[None]})
     policy = pm.Policy(model)
@@ -220,8 +236,11 @@ def test_a_board_and_parts_are_exported(kind, env, board, tmp_path):
     assert run(session, **given)["action"].tolist() == [action]
     pm.export_policy(model, env, tmp_path / "policy.npz")
     program = load("examples/numpy_policy.py").Policy(tmp_path / "policy.npz")
-    seen, mask = jax.device_get((timestep.observation, timestep.action_mask))
-    assert program(seen, mask) == action
+    for key in jax.random.split(KEY, 8):
+        timestep = env.reset(key)[1]
+        action = policy(timestep.observation, timestep.action_mask).tolist()
+        seen, mask = jax.device_get((timestep.observation, timestep.action_mask))
+        assert program(seen, mask) == action
     value = model(timestep.observation, timestep.action_mask)[1]
     np.testing.assert_allclose(program.value(seen, mask), value, atol=1e-5)
 

@@ -1,13 +1,17 @@
 """What a mask is worth: the same training with the environment's mask, and with none.
 
     pip install 'ppo-mask[jumanji,plot]'
-    python benchmarks/masks.py run all        # or names of tasks; writes curves/masks.json
-    python benchmarks/masks.py plot           # draws docs/images/masks.png
+    python benchmarks/masks.py run all         # or names of tasks; writes curves/masks.json
+    python benchmarks/masks.py craftax RUNS    # takes the curves of runs of train_craftax.py
+    python benchmarks/masks.py plot            # draws docs/images/masks.png
 
 Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
 changes nothing and gives no reward; in the job shop, where time passes and costs, it is to wait.
 Nothing else differs. Episodes have a limit of steps in both, for a policy that may do nothing
 forever.
+
+Craftax has a program of its own: in the folder RUNS are its runs ``mask_0``, ``mask_1``, …, and
+those with ``--no-mask``, ``none_0``, ``none_1``, ….
 """
 
 import argparse
@@ -26,6 +30,7 @@ from jaxtyping import Array
 import ppo_mask as pm
 from hackmatrix import HackMatrix
 from hackmatrix.networks import player_centered_mlp
+from ppo_mask.callbacks._json_lines import read_log_lines
 from ppo_mask.envs import TimeStep
 from ppo_mask.envs._env import declared_info
 from ppo_mask.networks import Model
@@ -161,7 +166,13 @@ _BOARD = pm.PPO(
     normalize_rewards=True,
 )
 _SHOP = pm.PPO(
-    num_envs=64, num_steps=64, gamma=1.0, normalize_rewards=True, normalize_observations=True
+    num_envs=64,
+    num_steps=64,
+    num_minibatches=8,
+    anneal_lr=True,
+    gamma=1.0,
+    ent_coef=0.001,
+    normalize_rewards=True,
 )
 _GAME = pm.PPO(learning_rate=2e-3, update_epochs=2, ent_coef=0.01, normalize_rewards=True)
 TASKS = {
@@ -173,11 +184,15 @@ TASKS = {
     "minesweeper": Comparison(
         "Minesweeper", jumanji("Minesweeper-v0"), 200, _BOARD, 200_000, board
     ),
-    "jobshop": Comparison("job shop", jumanji("JobShop-v0"), 1_000, _SHOP, 300_000, mlp, 20),
+    "jobshop": Comparison("job shop", jumanji("JobShop-v0"), 1_000, _SHOP, 600_000, mlp, 20),
     "hackmatrix": Comparison(
         "HackMatrix", lambda: HackMatrix(compact=True), 2_000, _GAME, 2_000_000, game
     ),
 }
+
+
+TITLES = {name: task.title for name, task in TASKS.items()} | {"craftax": "Craftax, classic"}
+RETURN = "train/mean_episode_return"
 
 
 def train(task: Comparison, masked: bool, seed: int) -> dict[str, list[float]]:
@@ -189,11 +204,10 @@ def train(task: Comparison, masked: bool, seed: int) -> dict[str, list[float]]:
     trainer, history = pm.Trainer(env, task.ppo), pm.History()
     every = max(1, task.steps // task.ppo.batch_size // POINTS)
     trainer.train(trainer.init(model, key), task.steps, callbacks=[history], log_interval=every)
-    name = "train/mean_episode_return"
-    lines = [line for line in history.records if name in line.values]
+    lines = [line for line in history.records if RETURN in line.values]
     return {
         "steps": [line.env_steps for line in lines],
-        "returns": [round(line.values[name], 4) for line in lines],
+        "returns": [round(line.values[RETURN], 4) for line in lines],
     }
 
 
@@ -209,8 +223,26 @@ def run(names: list[str]) -> None:
                 last, seconds = curves[kind][-1]["returns"][-1], time.perf_counter() - began
                 rate = f"{TASKS[name].steps / seconds:,.0f} steps/s"
                 print(name, kind, seed, last, f"{seconds:.0f} s", rate, flush=True)
-        kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
-        KEPT.write_text(json.dumps({**kept, name: curves}) + "\n", encoding="utf-8")
+        keep(name, curves)
+
+
+def read(folder: Path) -> None:
+    """Keeps the curves of the program's runs."""
+    curves: dict[str, Any] = {"mask": [], "none": []}
+    for kind, runs in curves.items():
+        for path in sorted(folder.glob(f"{kind}_*/metrics.jsonl")):
+            lines = [line for line in read_log_lines(path) if line and RETURN in line]
+            returns = [round(line[RETURN], 4) for line in lines]
+            runs.append({"steps": [line["step"] for line in lines], "returns": returns})
+        if not runs:
+            raise SystemExit(f"{folder} has no runs {kind}_0, {kind}_1, ...")
+    keep("craftax", curves)
+
+
+def keep(name: str, curves: dict[str, Any]) -> None:
+    """Writes a task's curves beside those of the others."""
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
+    KEPT.write_text(json.dumps({**kept, name: curves}) + "\n", encoding="utf-8")
 
 
 def plot() -> None:
@@ -218,8 +250,8 @@ def plot() -> None:
     from matplotlib.figure import Figure
 
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
-    names = [name for name in TASKS if name in kept]
-    columns = min(4, len(names))
+    names = [name for name in TITLES if name in kept]
+    columns = min(3, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.9 * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
@@ -232,8 +264,9 @@ def plot() -> None:
             curves = np.stack([np.interp(steps, x["steps"], x["returns"]) for x in each])
             axes.plot(steps, curves.mean(0), label=label)
             axes.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2, lw=0)
-        axes.set_title(TASKS[name].title, fontsize=10)
-        axes.set_xlabel("environment steps", fontsize=8)
+        axes.set_title(TITLES[name], fontsize=10)
+        axes.set_xlabel("million environment steps", fontsize=8)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
     grid[0].legend(frameon=False, fontsize=8)
@@ -243,14 +276,19 @@ def plot() -> None:
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description="What a mask is worth.")
-    parser.add_argument("what", choices=("run", "plot"))
-    parser.add_argument("names", nargs="*", choices=(*TASKS, "all"), default="all")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("plot", help="draw the curves")
+    runs = commands.add_parser("run", help="train with a mask and without, and keep the curves")
+    runs.add_argument("names", nargs="+", choices=(*TASKS, "all"))
+    craftax = commands.add_parser("craftax", help="keep the curves of runs of Craftax")
+    craftax.add_argument("runs", type=Path)
     options = parser.parse_args()
-    if options.what == "plot":
+    if options.command == "plot":
         plot()
+    elif options.command == "craftax":
+        read(options.runs)
     else:
-        names = [options.names] if isinstance(options.names, str) else options.names
-        run(list(TASKS) if "all" in names else names)
+        run(list(TASKS) if "all" in options.names else options.names)
 
 
 if __name__ == "__main__":

@@ -178,3 +178,8 @@ def test_a_game_is_drawn():
     env = Seat(PgxGame("tic_tac_toe"), random_opponent)
     state, timestep = jax.jit(env.reset)(jax.random.key(0))
     assert env.draw(state, timestep).source.startswith("<svg ")
+
+
+def test_a_state_that_begins_with_python_numbers_has_arrays() -> None:
+    state, _ = eqx.filter_eval_shape(PgxGame("othello").deal, jax.random.key(0))
+    assert all(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(state))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from ppo_mask.adapters._shared import import_library, make_named
@@ -75,4 +76,5 @@ class PgxGame(AbstractGame[ArrayTree]):
     def _turn(self, state: Any) -> tuple[ArrayTree, Turn]:
         ends = state.terminated, state.truncated
         turn = Turn(state.current_player, state.legal_action_mask, state.rewards, *ends)
-        return state, turn
+        # Some games begin with Python numbers, such as Othello.
+        return jax.tree.map(jnp.asarray, state), turn

@@ -30,10 +30,10 @@ from jaxtyping import Array
 import ppo_mask as pm
 from hackmatrix import HackMatrix
 from hackmatrix.networks import player_centered_mlp
-from ppo_mask.callbacks._json_lines import read_log_lines
 from ppo_mask.envs import TimeStep
 from ppo_mask.envs._env import declared_info
 from ppo_mask.networks import Model
+from ppo_mask.runner.commands._plot import read_log
 
 ROOT = Path(__file__).parents[1]
 KEPT, PICTURE = ROOT / "benchmarks/curves/masks.json", ROOT / "docs/images/masks.png"
@@ -231,9 +231,8 @@ def read(folder: Path) -> None:
     curves: dict[str, Any] = {"mask": [], "none": []}
     for kind, runs in curves.items():
         for path in sorted(folder.glob(f"{kind}_*/metrics.jsonl")):
-            lines = [line for line in read_log_lines(path) if line and RETURN in line]
-            returns = [round(line[RETURN], 4) for line in lines]
-            runs.append({"steps": [line["step"] for line in lines], "returns": returns})
+            steps, (returns,) = read_log(path)[RETURN]
+            runs.append({"steps": steps, "returns": returns.round(4).tolist()})
         if not runs:
             raise SystemExit(f"{folder} has no runs {kind}_0, {kind}_1, ...")
     keep("craftax", curves)

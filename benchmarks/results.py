@@ -34,7 +34,7 @@ from PIL import Image, ImageChops, ImageOps
 from report import surroundings
 from scipy import stats
 
-from ppo_mask.callbacks._json_lines import read_log_lines
+from ppo_mask.runner.commands._plot import read_log
 
 ROOT = Path(__file__).parents[1]
 KEPT, RUNS = ROOT / "benchmarks" / "results", ROOT / "checkpoints" / "results"
@@ -127,8 +127,10 @@ def _train(row: Row, seed: int, folder: Path) -> Result:
     began = _core_seconds()
     _call([*shlex.split(command(row)), *own, "--no-tensorboard"])
     found["core_seconds"] = _core_seconds() - began
-    log = [x for x in read_log_lines(path / "metrics.jsonl") if x]
-    found |= {"steps": log[-1]["step"], "curve": _series(log, row.curve)}
+    log = read_log(path / "metrics.jsonl")
+    steps, (values,) = log[row.curve]
+    found["steps"] = max(each[-1] for each, _ in log.values())
+    found["curve"] = steps, values.tolist()
     found["return"] = round(evaluate(row, path, 1000 + seed), 4)
     kept.write_text(json.dumps(found), encoding="utf-8")
     return found
@@ -179,11 +181,6 @@ def mean_curve(series: Sequence[tuple[list[int], list[float]]]) -> dict[str, lis
     found = {"mean": values.mean(0), "low": values.min(0), "high": values.max(0)}
     short = {name: [float(f"{x:.4g}") for x in line] for name, line in found.items()}
     return {"steps": at.astype(int).tolist(), **short}
-
-
-def _series(log: Sequence[dict[str, Any]], metric: str) -> tuple[list[int], list[float]]:
-    lines = [line for line in log if isinstance(line.get(metric), int | float)]
-    return [line["step"] for line in lines], [line[metric] for line in lines]
 
 
 def _call(words: Sequence[str]) -> str:

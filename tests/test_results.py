@@ -67,6 +67,5 @@ def test_rows_reach_what_the_page_says(
     name: str, least: float, results: ModuleType, tmp_path: Path
 ) -> None:
     pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
-    assert (
-        train(results, name, tmp_path) > least
-    )  # Others report -80, -118 and 58; the page says more of each.
+    # Others report -80, -118 and 58; the page says more of each.
+    assert train(results, name, tmp_path) > least

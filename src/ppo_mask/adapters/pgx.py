@@ -7,7 +7,6 @@ from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Int, Key
 
 from ppo_mask.adapters._shared import import_library, make_named
@@ -15,6 +14,7 @@ from ppo_mask.envs import ArrayInfo
 from ppo_mask.envs.drawing import Svg
 from ppo_mask.games import AbstractGame, Turn
 from ppo_mask.jax_tools import ArrayTree
+from ppo_mask.jax_tools._trees import strong_types
 
 
 @final
@@ -77,4 +77,4 @@ class PgxGame(AbstractGame[ArrayTree]):
         ends = state.terminated, state.truncated
         turn = Turn(state.current_player, state.legal_action_mask, state.rewards, *ends)
         # Some games begin with Python numbers, such as Othello.
-        return jax.tree.map(jnp.asarray, state), turn
+        return strong_types(state), turn

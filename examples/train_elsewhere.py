@@ -1,7 +1,7 @@
 """Trains on an environment of another library, by its name.
 
 pip install 'ppo-mask[adapters]'
-python examples/train_elsewhere.py --library jumanji --name Snake-v1 --normalize-observations
+python examples/train_elsewhere.py --library jumanji --name Snake-v1 --network conv
 python examples/train_elsewhere.py --library pgx --name connect_four --opponent self
 """
 
@@ -106,7 +106,10 @@ NETWORKS = {
 }
 TASK = Task[Elsewhere](make_env, networks=NETWORKS, curriculum=make_curriculum)
 DEFAULTS = RunConfig(
-    Elsewhere(), PPO(num_envs=32, learning_rate=1e-3), run=RunSettings(total_timesteps=500_000)
+    Elsewhere(),
+    # What helps on tasks of all kinds, and harms on none: the table in docs/tuning.md.
+    PPO(num_envs=32, learning_rate=1e-3, num_minibatches=16, normalize_rewards=True),
+    run=RunSettings(total_timesteps=500_000),
 )
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     python3 -m venv .venv-jumanji
     .venv-jumanji/bin/pip install 'jumanji[train]==1.1.2' 'jax<0.10'
-    .venv-jumanji/bin/python benchmarks/jumanji_a2c.py snake --minutes 20 --seed 0
+    taskset -c 0 .venv-jumanji/bin/python benchmarks/jumanji_a2c.py snake --minutes 20 --seed 0
 
 It has an environment of its own, for the extra ``train`` of jumanji pins an old tensorboardX, and
 its agent calls what jax 0.10 no longer has. The minutes are of the wall clock, with compilation.
-What is printed is measured as the rows of docs/results.md are: the mean return of 256 fresh
-episodes, with sampled actions.
+What is printed, a line for ``curves/jumanji_a2c.jsonl``, is measured as the rows of
+docs/results.md are: the mean return of 256 fresh episodes, with sampled actions.
 """
 
 # pyright: reportMissingImports=false
@@ -42,6 +42,7 @@ def train(task: str, minutes: float, seed: int) -> dict[str, Any]:
     while time.perf_counter() - began < 60 * minutes:
         state = jax.block_until_ready(update(state))
     seconds = time.perf_counter() - began
+    core_seconds = time.process_time()
     # Without the reset at an episode's end that training needs.
     alone = setup_train._make_raw_env(settings)
     evaluator = Evaluator(alone, agent, EPISODES, stochastic=True)
@@ -52,6 +53,7 @@ def train(task: str, minutes: float, seed: int) -> dict[str, Any]:
         "jax": version("jax"),
         "seed": seed,
         "seconds": round(seconds),
+        "core_seconds": round(core_seconds),
         "steps": int(utils.first_from_device(state.acting_state).env_step_count),
         "return": round(float(found["episode_return"]), 4),
     }

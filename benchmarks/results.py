@@ -3,13 +3,14 @@
     pip install 'ppo-mask[adapters,gif,gymnasium,pettingzoo,plot,sb3]' popgym jssenv
     python benchmarks/results.py run all    # or names of rows: trains, evaluates, keeps the results
     python benchmarks/results.py defaults all    # trains the same tasks by their names alone
-    python benchmarks/results.py page       # writes the tables of both pages, and the curves
+    python benchmarks/results.py page       # writes the tables of the pages, and the curves
 
 ``results/tasks.yaml`` has the rows. ``run`` trains each seed with a row's command, plays fresh
 episodes with each trained policy, and writes ``results/NAME.json`` and a picture of one episode for
 the gallery. What a seed reached is kept in ``checkpoints/results``: after a stop, ``run`` goes on
 with the next seed. ``defaults`` is for tasks of ``train_elsewhere.py``, and gives it no other flag
-than the task's name. ``page`` needs what is in ``results`` alone.
+than the task's name. ``page`` needs what is in ``results`` and in ``curves`` alone: also what
+``changes.py`` and ``jumanji_a2c.py`` keep there.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
+from changes import table as table_of_changes
 from PIL import Image, ImageChops, ImageOps
 from report import surroundings
 from scipy import stats
@@ -40,7 +42,7 @@ ROOT = Path(__file__).parents[1]
 KEPT, RUNS = ROOT / "benchmarks" / "results", ROOT / "checkpoints" / "results"
 IMAGES = ROOT / "docs" / "images"
 DEFAULTS = KEPT / "defaults.yaml"
-PAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "examples.md"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "examples", "tuning")]
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
 POINTS = 50
 _SAME = "command", "date", "cpu", "commit", "versions", "steps"  # Said once for all seeds.
@@ -152,7 +154,7 @@ def evaluate(row: Row, path: Path, seed: int) -> float:
 def take_picture(row: Row, path: Path) -> None:
     """Keeps the middle of an episode that the policy plays, if the environment can draw."""
     page = path / "episode.html"
-    _call([*_play(row, "watch", path), "--max-steps", str(_LENGTH), "--html", str(page)])
+    _call([*_play(row, "watch", path), "--max-steps", str(_LENGTH), "--html", str(page), "--force"])
     found = re.findall(r"data:image/(png|svg\+xml);base64,([\w+/=]+)", page.read_text())
     if not found:
         return
@@ -264,6 +266,7 @@ def fill(text: str, results: Results) -> str:
         "sources": [f"- {', '.join(tasks)}: {source}" for source, tasks in sources.items()],
         "machines": machines,
         "gallery": gallery,
+        "changes": table_of_changes(),
     }
     for name, lines in parts.items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"

@@ -44,6 +44,15 @@ def test_a_task_by_its_name_alone_has_no_settings(results: ModuleType) -> None:
     assert results.by_default().keys() <= {name for name, row in short.items() if row}
 
 
+def test_a_change_is_marked_if_it_makes_a_sure_difference(results: ModuleType) -> None:
+    del results  # It has put the folder of ``changes`` on the path.
+    changes = load("benchmarks/changes.py")
+    others = [9.0, 10.0, 11.0]
+    cells = [changes.compare([x - 1, x, x + 1], others) for x in (13, 11.9, 7, 2000)]
+    assert cells == ["**13.0**", "11.9", "7.0 ↓", "**2,000**"]
+    assert changes.compare(None, others) == ""
+
+
 def train(results: ModuleType, name: str, folder: Path, more: str = "") -> float:
     """Trains a row's first seed, with more flags, and returns what it reaches."""
     (row,) = [row for row in results.ROWS if row.name == name]
@@ -61,11 +70,11 @@ def test_a_row_trains_and_reaches_what_the_page_says(results: ModuleType, tmp_pa
 @pytest.mark.nightly
 @pytest.mark.optimized
 @pytest.mark.parametrize(
-    ("name", "least"), [("acrobot", -95.0), ("mountain_car", -125.0), ("freeway", 58.0)]
+    ("name", "least"), [("acrobot", -80.0), ("mountain_car", -118.0), ("freeway", 58.0)]
 )
 def test_rows_reach_what_the_page_says(
     name: str, least: float, results: ModuleType, tmp_path: Path
 ) -> None:
     pytest.importorskip("gymnax", reason="pip install 'ppo-mask[gymnax]'")
-    # Others report -80, -118 and 58; the page says more of each.
+    # What others report; the page says -72, -99 and 63.
     assert train(results, name, tmp_path) > least

@@ -1,8 +1,8 @@
 """What one change of the settings is worth on six tasks of other libraries, for docs/tuning.md.
 
     pip install 'ppo-mask[gymnax,jumanji]'
-    python benchmarks/changes.py run      # goes on where it was stopped; writes curves/changes.json
-    python benchmarks/changes.py table    # prints the table
+    python benchmarks/changes.py all     # or names; goes on where it was stopped
+    python benchmarks/results.py page    # writes the table
 
 Each line differs from the first in what it names. A number is the mean return of the seeds, each of
 which plays 256 fresh episodes with sampled actions.
@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from types import MappingProxyType
@@ -113,9 +113,9 @@ def read() -> dict[str, dict[str, list[float]]]:
 def run(name: str) -> None:
     """Trains with each change that is not kept yet, and keeps the returns."""
     task = TASKS[name]
-    env = make_env(task)
+    env, done = make_env(task), read().get(name, {})
     for title, change in CHANGES.items():
-        if title in read().get(name, {}) or (change.fits and task.kind is None):
+        if title in done or (change.fits and task.kind is None):
             continue
         began = time.process_time()
         returns = [train(task, env, change, seed) for seed in SEEDS]
@@ -145,18 +145,12 @@ def compare(returns: list[float] | None, others: list[float]) -> str:
     return f"**{text}**" if over > sure else f"{text} ↓" if over < -sure else text
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description="What one change of the settings is worth.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("table", help="print the table")
-    training = commands.add_parser("run", help="train what is not kept yet")
-    training.add_argument("names", nargs="*", metavar="TASK", choices=TASKS, default=list(TASKS))
-    options = parser.parse_args()
-    if options.command == "table":
-        print("\n".join(table()))
-        return
-    for name in options.names:
+    parser.add_argument("names", nargs="+", metavar="TASK", choices=["all", *TASKS])
+    names = parser.parse_args(arguments).names
+    for name in TASKS if "all" in names else names:
         run(name)
 
 

@@ -97,8 +97,10 @@ def by_name_alone(row: Row) -> Row | None:
     program, *flags = shlex.split(row.flags)
     if program != "train_elsewhere.py" or "--opponent" in flags:
         return None
-    named = [f"{x} {flags[flags.index(x) + 1]}" for x in ("--library", "--name")]
-    return row._replace(flags=" ".join([program, *named]), picture="none", seeds=3)
+    library, name = (flags[flags.index(x) + 1] for x in ("--library", "--name"))
+    short = f"{program} --library {library} --name {name}"
+    # By its task's name, two rows of one task are trained once.
+    return row._replace(name=name, flags=short, picture="none", seeds=3)
 
 
 def run(row: Row, folder: Path = RUNS) -> Result:

@@ -53,6 +53,17 @@ def test_a_change_is_marked_if_it_makes_a_sure_difference(results: ModuleType) -
     assert changes.compare(None, others) == ""
 
 
+def test_the_changes_are_run_on_all_tasks_or_on_those_named(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del results
+    changes, ran = load("benchmarks/changes.py"), list[str]()
+    monkeypatch.setattr(changes, "run", ran.append)
+    changes.main(["2048"])
+    changes.main(["all"])
+    assert ran == ["2048", *changes.TASKS]
+
+
 def train(results: ModuleType, name: str, folder: Path, more: str = "") -> float:
     """Trains a row's first seed, with more flags, and returns what it reaches."""
     (row,) = [row for row in results.ROWS if row.name == name]

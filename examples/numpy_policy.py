@@ -207,9 +207,13 @@ class Policy:
         """The same of sets, whose elements look at each other."""
         sizes, there = self.network["num_actions"], [valid for _, valid in sets]
         sees = [[np.tile(y, (len(x), 1)) for y in there] for x in there]
-        pairs = len(sets) > 1 and isinstance(sizes, int) and sees[0][1].size <= sizes
+        lengths, is_number = tuple(len(x) for x in there), isinstance(sizes, int)
+        is_assignment = not is_number and sizes != lengths[: len(sizes)]
+        pairs = is_assignment or (is_number and len(sets) > 1 and sees[0][1].size <= sizes)
         if pairs:  # An element sees those with which the mask allows a pair.
-            allowed = np.asarray(mask)[: sees[0][1].size].reshape(sees[0][1].shape)
+            rows, columns = sees[0][1].shape
+            each = sizes[0] if is_assignment else columns
+            allowed = np.asarray(mask)[: rows * each].reshape(rows, each)[:, :columns]
             sees[0][1], sees[1][0] = sees[0][1] & allowed, sees[1][0] & allowed.T
         context = self.layer("context", np.append(rest, 1))
         elements = [
@@ -236,8 +240,9 @@ class Policy:
         if pairs:
             scores = [scores[0] @ scores[1].T * self.network["hidden_dim"] ** -0.5]
         if "network.others.weight" in self.arrays:
-            scores.append(self.layer("others", pooled))
-        return joined(scores), self.layer("critic", pooled)
+            scores.append(self.layer("others", elements[0] if is_assignment else pooled))
+        logits = np.concatenate(scores, axis=-1) if is_assignment else joined(scores)
+        return joined([logits]), self.layer("critic", pooled)
 
 
 def flat(observation: Any) -> list[Array]:

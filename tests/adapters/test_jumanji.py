@@ -170,7 +170,12 @@ def test_unsupported_environments_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("BinPack-v2", "40 x 6, 20 x 4"), ("Knapsack-v1", "50 x 4")]
+    ("name", "words"),
+    [
+        ("BinPack-v2", "40 x 6, 20 x 4"),
+        ("JobShop-v0", "10 x 2, 20 x 24"),
+        ("Knapsack-v1", "50 x 4"),
+    ],
 )
 def test_packing_names_its_sets_of_candidates(name, words):
     env, key = JumanjiEnv(name), jax.random.key(0)

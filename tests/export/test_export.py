@@ -269,7 +269,7 @@ def test_parts_in_turn_take_a_call_each(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_actions", [4, 7, (3, 2)])
+@pytest.mark.parametrize("num_actions", [4, 7, (3, 2), (4, 4, 4)])
 def test_sets_are_exported(num_actions, tmp_path):
     env = Packing(num_actions)
     model = pm.network_for(env, "sets", hidden_dim=8, num_layers=2, key=KEY)

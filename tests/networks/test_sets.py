@@ -54,6 +54,8 @@ MASKS: dict[str, tuple[Any, int]] = {
     "a pair": (12, 12),
     "a pair, or another": (13, 13),
     "an element of each": ((4, 3), 7),
+    "an assignment": ((3,) * 4, 12),
+    "an assignment, or one of 2 others": ((5,) * 4, 20),
 }
 
 
@@ -81,7 +83,12 @@ def test_permuting_elements_permutes_the_probabilities(name: str) -> None:
     orders = np.array([2, 3, 0, 1]), np.array([1, 2, 0])
     moved = tuple((x[order], valid[order]) for (x, valid), order in zip(sets, orders, strict=True))
     places = np.arange(length)
-    if isinstance(num_actions, tuple):
+    if name.startswith("an assignment"):
+        places = places.reshape(4, -1)[orders[0]]
+        places[:, :3] = places[:, orders[1]]
+        places = places.reshape(-1)
+        mask = mask.at[::4].set(True)  # Each part has an allowed choice.
+    elif isinstance(num_actions, tuple):
         places = np.concatenate([orders[0], 4 + orders[1]])
     elif num_actions >= 12:
         places[:12] = np.arange(12).reshape(4, 3)[orders[0]][:, orders[1]].reshape(-1)
@@ -107,10 +114,10 @@ def test_an_empty_set_makes_no_nan(there: Any) -> None:
 
 
 def test_the_policy_starts_nearly_uniform() -> None:
-    for num_actions, length in ((6, 6), (13, 13), ((4, 3), 7)):
+    for num_actions, length in ((6, 6), (13, 13), ((4, 3), 7), ((5,) * 4, 20)):
         made = pm.SetActorCritic(SHAPES, 2, num_actions, hidden_dim=8, key=KEY)
         probs, _ = said(made, inputs(), jnp.ones(length, bool))
-        parts = jnp.split(probs, [4]) if isinstance(num_actions, tuple) else [probs]
+        parts = jnp.split(probs, pm.envs.Actions.of(num_actions).starts[1:])
         assert all(np.allclose(part, 1 / len(part), rtol=0.05) for part in parts)
 
 
@@ -128,6 +135,8 @@ def test_one_set_attends_to_its_elements_only() -> None:
         (3, "3 actions do not fit sets of [4, 3] elements: an action is one of the first set or a"),
         ((4, 2), "4 x 2 actions do not fit sets of [4, 3]"),
         ((4, 3, 1), "4 x 3 x 1 actions do not fit"),
+        ((2,) * 4, "2 x 2 x 2 x 2 actions do not fit"),
+        ((3,) * 3, "3 x 3 x 3 actions do not fit"),
     ],
 )
 def test_other_actions_are_refused(num_actions: Any, line: str) -> None:

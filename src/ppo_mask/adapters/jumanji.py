@@ -22,6 +22,10 @@ from ppo_mask.jax_tools._trees import strong_types
 
 _SETS = {
     "BinPack": (("ems", "ems_mask"), ("items", "items_placed", "items_mask")),
+    "JobShop": (
+        ("machines_job_ids", "machines_remaining_times", None),
+        ("ops_machine_ids", "ops_durations", "ops_mask", None),
+    ),
     "Knapsack": (("weights", "values", "packed_items", "action_mask", None),),
 }
 _BOUNDS = {"Game2048": (0, 17)}  # jumanji does not say them; 2^17 is the largest tile there can be.

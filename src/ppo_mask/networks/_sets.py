@@ -98,7 +98,7 @@ def _join(arrays: dict[str, list[Array]], *names: str | None) -> tuple[Array, Ar
 
 @final
 class SetActorCritic(AbstractActorCritic):
-    """Scores the elements of sets: an action is an element, or a pair of two sets' elements.
+    """Scores the elements of sets: an action is one of them, a pair of two sets', or several.
 
     Each element's features, with the rest of the observation, become a vector. In each block, one
     head of attention looks at the elements of the same set, and one at those of the other sets
@@ -114,8 +114,11 @@ class SetActorCritic(AbstractActorCritic):
       element attends only to those elements of the other set with which the mask allows a pair.
     - another number of at least n: action ``i`` is element i of the first set.
     - several parts: part k is an element of set k, and has as many choices.
+    - n parts of equal size, at least m: an assignment. Part ``i`` says what element i of the first
+      set gets, and its choice ``j`` is the pair (i, j).
 
-    Actions beyond the elements or pairs of the first two are scored from the pooled sets.
+    Actions beyond the elements or pairs are scored from the pooled sets; in an assignment, the
+    choices of part ``i`` beyond m, such as "nothing", from the vector of element i.
 
     An element that is not there changes no probability of another and no value, to the bit;
     permuting the elements of a set permutes the probabilities. The policy starts nearly uniform.
@@ -134,7 +137,7 @@ class SetActorCritic(AbstractActorCritic):
         context: the layer of the rest of the observation.
         blocks: for each block, the layers before and after the attention, and those of the MLP.
         pointers: for each set, the layer of the vectors that are multiplied, or that gives a score.
-        others: the head of the actions that are no elements.
+        others: the head of the actions, or of each part's choices, that are no elements.
         critic: the value's head.
 
     Raises:
@@ -191,7 +194,8 @@ class SetActorCritic(AbstractActorCritic):
         widths = [(size, 0.01), (size, 1.0)] if are_pairs else [(1, 0.01)] * parts
         self.pointers = tuple(layer(size, *x) for x in widths)
         pooled = (len(set_shapes) + 1) * size
-        self.others = layer(pooled, count, 0.01) if count else None
+        seen = size if self._is_assignment else pooled
+        self.others = layer(seen, count, 0.01) if count else None
         self.critic = layer(pooled, 1, 1.0)
 
     def __call__(
@@ -202,9 +206,12 @@ class SetActorCritic(AbstractActorCritic):
         if given != (wanted := (self.set_shapes, self.rest_size)):
             raise ValueError(f"the network takes sets, and other numbers, of {wanted}, got {given}")
         act, valid = getattr(jax.nn, self.activation), [valid for _, valid in sets]
+        (are_pairs, count), is_assignment = self._layout, self._is_assignment
         sees = [[jnp.broadcast_to(y, (len(x), len(y))) for y in valid] for x in valid]
-        if self._layout[0]:  # An element sees those with which the mask allows a pair.
-            allowed = action_mask[: sees[0][1].size].reshape(sees[0][1].shape)
+        if are_pairs:  # An element sees those with which the mask allows a pair.
+            rows, columns = sees[0][1].shape
+            each = columns + count * is_assignment
+            allowed = action_mask[: rows * each].reshape(rows, each)[:, :columns]
             sees[0][1], sees[1][0] = sees[0][1] & allowed, sees[1][0] & allowed.T
         bias = jax.tree.map(lambda x: jnp.where(x, 0.0, -1e9), sees)
         # One more number is 1: else normalizing would hide the size of an element's features.
@@ -222,27 +229,43 @@ class SetActorCritic(AbstractActorCritic):
         means = [x / jnp.maximum(there.sum(), 1) for x, there in zip(sums, valid, strict=True)]
         pooled = jnp.concatenate([*means, context])
         scores = [affine(layer, x) for layer, x in zip(self.pointers, elements, strict=False)]
-        if self._layout[0]:
+        if are_pairs:
             scores = [scores[0] @ scores[1].T * self.hidden_dim**-0.5]
-        others = [] if self.others is None else [affine(self.others, pooled)]
-        logits = jnp.concatenate([x.reshape(-1) for x in (*scores, *others)])
+        if self.others is not None:
+            scores.append(affine(self.others, elements[0] if is_assignment else pooled))
+        flat = scores if is_assignment else [x.reshape(-1) for x in scores]
+        logits = jnp.concatenate(flat, axis=-1).reshape(-1)
         distribution = masked_distribution(logits, action_mask, self.num_actions)
         return distribution, affine(self.critic, pooled)[0]
 
     @property
     def _layout(self) -> tuple[bool, int]:
-        """Whether actions are pairs, and how many are neither pairs nor elements."""
+        """Whether actions are pairs, and how many are neither pairs nor elements.
+
+        In an assignment, these are counted for each part.
+        """
         lengths, actions = [n for n, _ in self.set_shapes], Actions.of(self.num_actions)
-        count = math.prod(lengths[:2])
-        are_pairs = len(lengths) > 1 and not actions.has_parts and count <= actions.length
-        scored = (count,) if are_pairs else tuple(lengths[: len(actions.sizes)])
-        others = actions.length - sum(scored)
-        if others < 0 or (actions.has_parts and scored != actions.sizes):
-            raise ValueError(
-                f"{actions} do not fit sets of {lengths} elements: an action is one of the first "
-                "set or a pair of the first two, or each part is one of a set of its own"
-            )
-        return are_pairs, others
+        (each, *_), parts, has_two = actions.sizes, len(actions.sizes), len(lengths) > 1
+        if not actions.has_parts:
+            count = math.prod(lengths[:2])
+            if has_two and count <= each:
+                return True, each - count
+            if lengths[0] <= each:
+                return False, each - lengths[0]
+        elif actions.sizes == tuple(lengths[:parts]):
+            return False, 0
+        elif has_two and actions.sizes == (each,) * lengths[0] and lengths[1] <= each:
+            return True, each - lengths[1]
+        raise ValueError(
+            f"{actions} do not fit sets of {lengths} elements: an action is one of the first set "
+            "or a pair of the first two; or each part is one of a set of its own, or one of the "
+            "second set for each of the first"
+        )
+
+    @property
+    def _is_assignment(self) -> bool:
+        """Whether each part of an action gives something to an element of the first set."""
+        return self._layout[0] and isinstance(self.num_actions, tuple)
 
 
 def _attend(projected: list[Array], bias: list[list[Array]]) -> list[Array]:

@@ -42,6 +42,7 @@ ROOT = Path(__file__).parents[1]
 KEPT, RUNS = ROOT / "benchmarks" / "results", ROOT / "checkpoints" / "results"
 IMAGES = ROOT / "docs" / "images"
 DEFAULTS = KEPT / "defaults.yaml"
+A2C = ROOT / "benchmarks" / "curves" / "jumanji_a2c.jsonl"
 PAGES = [ROOT / "docs" / f"{name}.md" for name in ("results", "examples", "tuning")]
 KNOWN = ("cartpole", "breakout", "space_invaders", "taxi", "frozen_lake")  # In the README.
 POINTS = 50
@@ -226,12 +227,15 @@ def reached(found: Result) -> list[str]:
     returns = found["returns"]
     middle, trimmed = mean(returns), float(stats.trim_mean(returns, 0.25))
     half = float(stats.t.ppf(0.975, len(returns) - 1)) * stdev(returns) / len(returns) ** 0.5
-    digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
-    low, middle, high, trimmed = (
-        f"{round(x, digits) + 0:,.{digits}f}"
-        for x in (middle - half, middle, middle + half, trimmed)
-    )
+    values = middle - half, middle, middle + half, trimmed
+    low, middle, high, trimmed = numbers(values, middle)
     return [middle, f"{low} to {high}", trimmed]
+
+
+def numbers(values: Sequence[float], middle: float) -> list[str]:
+    """Returns the values as text, with as many digits as fit their mean."""
+    digits = 2 if abs(middle) < 10 else 1 if abs(middle) < 1000 else 0
+    return [f"{round(x, digits) + 0:,.{digits}f}" for x in values]
 
 
 def fill(text: str, results: Results) -> str:
@@ -269,6 +273,7 @@ def fill(text: str, results: Results) -> str:
         "machines": machines,
         "gallery": gallery,
         "changes": table_of_changes(),
+        "a2c": beside_a2c(results),
     }
     for name, lines in parts.items():
         start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -276,6 +281,28 @@ def fill(text: str, results: Results) -> str:
             before, after = text.split(start)[0], text.split(end)[1]
             text = "\n".join([before + start, *lines, "", end + after])
     return text
+
+
+def beside_a2c(results: Results) -> list[str]:
+    """Returns the lines of the table of jumanji's own agent and the rows of the same tasks."""
+    lines = [
+        "| task | A2C | its steps | its core minutes | row | return | steps | core minutes |",
+        f"|{'---|' * 8}",
+    ]
+    trained = [json.loads(line) for line in A2C.read_text(encoding="utf-8").splitlines()]
+    for row, found in results:
+        name, *_ = row.task.split(",")
+        seeds = [seed for seed in trained if seed["task"] == name]
+        if seeds:
+            returns = [seed["return"] for seed in sorted(seeds, key=lambda seed: seed["seed"])]
+            middle, *each = numbers([mean(returns), *returns], mean(returns))
+            steps, seconds = (mean(seed[x] for seed in seeds) for x in ("steps", "core_seconds"))
+            lines.append(
+                f"| {name} | {middle} ({', '.join(each)}) | {steps:,.0f} | {seconds / 60:.1f} "
+                f"| {row.task} | {reached(found)[0]} | {found['steps']:,} "
+                f"| {found['core_seconds'] / 60:.1f} |"
+            )
+    return lines
 
 
 def _image(row: Row) -> str:

@@ -294,7 +294,7 @@ def beside_a2c(results: Results) -> list[str]:
         name, *_ = row.task.split(",")
         seeds = [seed for seed in trained if seed["task"] == name]
         if seeds:
-            returns = [seed["return"] for seed in sorted(seeds, key=lambda seed: seed["seed"])]
+            returns = [seed["return"] for seed in seeds]
             middle, *each = numbers([mean(returns), *returns], mean(returns))
             steps, seconds = (mean(seed[x] for seed in seeds) for x in ("steps", "core_seconds"))
             lines.append(

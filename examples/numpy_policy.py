@@ -241,8 +241,9 @@ class Policy:
             scores = [scores[0] @ scores[1].T * self.network["hidden_dim"] ** -0.5]
         if "network.others.weight" in self.arrays:
             scores.append(self.layer("others", elements[0] if is_assignment else pooled))
-        logits = np.concatenate(scores, axis=-1) if is_assignment else joined(scores)
-        return joined([logits]), self.layer("critic", pooled)
+        if is_assignment:
+            scores = [np.concatenate(scores, axis=-1)]
+        return joined(scores), self.layer("critic", pooled)
 
 
 def flat(observation: Any) -> list[Array]:

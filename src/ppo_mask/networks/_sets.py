@@ -179,7 +179,8 @@ class SetActorCritic(AbstractActorCritic):
         self.set_shapes, self.rest_size, self.num_actions = set_shapes, rest_size, num_actions
         self.hidden_dim, self.num_layers, self.activation = hidden_dim, num_layers, activation
         check_sizes(self, "num_actions", "hidden_dim", "num_layers")
-        (are_pairs, count), parts = self._layout, len(Actions.of(num_actions).sizes)
+        are_pairs, is_assignment, count = self._layout
+        parts = len(Actions.of(num_actions).sizes)
         keys = iter(jax.random.split(key, 2 * len(set_shapes) + 4 * num_layers + 4))
 
         def layer(n_in: int, n_out: int, gain: float) -> eqx.nn.Linear:
@@ -194,7 +195,7 @@ class SetActorCritic(AbstractActorCritic):
         widths = [(size, 0.01), (size, 1.0)] if are_pairs else [(1, 0.01)] * parts
         self.pointers = tuple(layer(size, *x) for x in widths)
         pooled = (len(set_shapes) + 1) * size
-        seen = size if self._is_assignment else pooled
+        seen = size if is_assignment else pooled
         self.others = layer(seen, count, 0.01) if count else None
         self.critic = layer(pooled, 1, 1.0)
 
@@ -206,7 +207,7 @@ class SetActorCritic(AbstractActorCritic):
         if given != (wanted := (self.set_shapes, self.rest_size)):
             raise ValueError(f"the network takes sets, and other numbers, of {wanted}, got {given}")
         act, valid = getattr(jax.nn, self.activation), [valid for _, valid in sets]
-        (are_pairs, count), is_assignment = self._layout, self._is_assignment
+        are_pairs, is_assignment, count = self._layout
         sees = [[jnp.broadcast_to(y, (len(x), len(y))) for y in valid] for x in valid]
         if are_pairs:  # An element sees those with which the mask allows a pair.
             rows, columns = sees[0][1].shape
@@ -239,33 +240,28 @@ class SetActorCritic(AbstractActorCritic):
         return distribution, affine(self.critic, pooled)[0]
 
     @property
-    def _layout(self) -> tuple[bool, int]:
-        """Whether actions are pairs, and how many are neither pairs nor elements.
+    def _layout(self) -> tuple[bool, bool, int]:
+        """Whether actions are pairs, whether parts assign them, and how many others there are.
 
-        In an assignment, these are counted for each part.
+        In an assignment, the others are those of each part.
         """
         lengths, actions = [n for n, _ in self.set_shapes], Actions.of(self.num_actions)
         (each, *_), parts, has_two = actions.sizes, len(actions.sizes), len(lengths) > 1
         if not actions.has_parts:
             count = math.prod(lengths[:2])
             if has_two and count <= each:
-                return True, each - count
+                return True, False, each - count
             if lengths[0] <= each:
-                return False, each - lengths[0]
+                return False, False, each - lengths[0]
         elif actions.sizes == tuple(lengths[:parts]):
-            return False, 0
+            return False, False, 0
         elif has_two and actions.sizes == (each,) * lengths[0] and lengths[1] <= each:
-            return True, each - lengths[1]
+            return True, True, each - lengths[1]
         raise ValueError(
             f"{actions} do not fit sets of {lengths} elements: an action is one of the first set "
             "or a pair of the first two; or each part is one of a set of its own, or one of the "
             "second set for each of the first"
         )
-
-    @property
-    def _is_assignment(self) -> bool:
-        """Whether each part of an action gives something to an element of the first set."""
-        return self._layout[0] and isinstance(self.num_actions, tuple)
 
 
 def _attend(projected: list[Array], bias: list[list[Array]]) -> list[Array]:

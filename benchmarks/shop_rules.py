@@ -3,7 +3,7 @@
     pip install 'ppo-mask[jumanji]'
     python benchmarks/shop_rules.py
 
-For each rule, it prints the mean return of 2,048 episodes, which is minus the steps of the schedule.
+For each rule, it prints the mean return of 2,048 episodes: minus the steps of the schedule.
 """
 
 from collections.abc import Callable

@@ -3,6 +3,7 @@
     pip install 'ppo-mask[jumanji,plot]'
     python benchmarks/masks.py run all         # or names of tasks; writes curves/masks.json
     python benchmarks/masks.py craftax RUNS    # takes the curves of runs of train_craftax.py
+    python benchmarks/masks.py craftax_full RUNS
     python benchmarks/masks.py plot            # draws docs/images/masks.png
 
 Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
@@ -11,7 +12,7 @@ Nothing else differs. Episodes have a limit of steps in both, for a policy that 
 forever.
 
 Craftax has a program of its own: in the folder RUNS are its runs ``mask_0``, ``mask_1``, …, and
-those with ``--no-mask``, ``none_0``, ``none_1``, ….
+those with ``--no-mask``, ``none_0``, ``none_1``, …, if there are any.
 """
 
 import argparse
@@ -191,7 +192,8 @@ TASKS = {
 }
 
 
-TITLES = {name: task.title for name, task in TASKS.items()} | {"craftax": "Craftax, classic"}
+CRAFTAX = {"craftax": "Craftax, classic", "craftax_full": "Craftax, full"}
+TITLES = {name: task.title for name, task in TASKS.items()} | CRAFTAX
 RETURN = "train/mean_episode_return"
 
 
@@ -226,16 +228,17 @@ def run(names: list[str]) -> None:
         keep(name, curves)
 
 
-def read(folder: Path) -> None:
+def read(name: str, folder: Path) -> None:
     """Keeps the curves of the program's runs."""
-    curves: dict[str, Any] = {"mask": [], "none": []}
-    for kind, runs in curves.items():
+    curves: dict[str, Any] = {}
+    for kind in ("mask", "none"):
         for path in sorted(folder.glob(f"{kind}_*/metrics.jsonl")):
             steps, (returns,) = read_log(path)[RETURN]
-            runs.append({"steps": steps, "returns": returns.round(4).tolist()})
-        if not runs:
-            raise SystemExit(f"{folder} has no runs {kind}_0, {kind}_1, ...")
-    keep("craftax", curves)
+            run = {"steps": steps, "returns": returns.round(4).tolist()}
+            curves.setdefault(kind, []).append(run)
+    if not curves:
+        raise SystemExit(f"{folder} has no runs mask_0, mask_1, ...")
+    keep(name, curves)
 
 
 def keep(name: str, curves: dict[str, Any]) -> None:
@@ -258,7 +261,9 @@ def plot() -> None:
         axes.set_visible(False)
     for name, axes in zip(names, grid, strict=False):
         for kind, label in (("mask", "with its mask"), ("none", "without")):
-            each = kept[name][kind]
+            each = kept[name].get(kind, [])
+            if not each:
+                continue
             steps = each[0]["steps"]
             curves = np.stack([np.interp(steps, x["steps"], x["returns"]) for x in each])
             axes.plot(steps, curves.mean(0), label=label)
@@ -279,13 +284,14 @@ def main() -> None:
     commands.add_parser("plot", help="draw the curves")
     runs = commands.add_parser("run", help="train with a mask and without, and keep the curves")
     runs.add_argument("names", nargs="+", choices=(*TASKS, "all"))
-    craftax = commands.add_parser("craftax", help="keep the curves of runs of Craftax")
-    craftax.add_argument("runs", type=Path)
+    for name in CRAFTAX:
+        craftax = commands.add_parser(name, help="keep the curves of runs of this game")
+        craftax.add_argument("runs", type=Path)
     options = parser.parse_args()
     if options.command == "plot":
         plot()
-    elif options.command == "craftax":
-        read(options.runs)
+    elif options.command in CRAFTAX:
+        read(options.command, options.runs)
     else:
         run(list(TASKS) if "all" in options.names else options.names)
 

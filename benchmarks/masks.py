@@ -261,9 +261,9 @@ def plot() -> None:
         axes.set_visible(False)
     for name, axes in zip(names, grid, strict=False):
         for kind, label in (("mask", "with its mask"), ("none", "without")):
-            each = kept[name].get(kind, [])
-            if not each:
+            if kind not in kept[name]:
                 continue
+            each = kept[name][kind]
             steps = each[0]["steps"]
             curves = np.stack([np.interp(steps, x["steps"], x["returns"]) for x in each])
             axes.plot(steps, curves.mean(0), label=label)

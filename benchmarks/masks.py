@@ -236,7 +236,7 @@ def read(name: str, folder: Path) -> None:
             steps, (returns,) = read_log(path)[RETURN]
             run = {"steps": steps, "returns": returns.round(4).tolist()}
             curves.setdefault(kind, []).append(run)
-    if not curves:
+    if "mask" not in curves:
         raise SystemExit(f"{folder} has no runs mask_0, mask_1, ...")
     keep(name, curves)
 

@@ -4,12 +4,12 @@
     python benchmarks/masks.py run all         # or names of tasks; writes curves/masks.json
     python benchmarks/masks.py craftax RUNS    # takes the curves of runs of train_craftax.py
     python benchmarks/masks.py craftax_full RUNS
-    python benchmarks/masks.py plot            # draws docs/images/masks.png
+    python benchmarks/masks.py plot            # draws docs/images/masks.png, prints its figures
 
 Without a mask all actions are allowed, and one that the environment forbids is a wasted step: it
 changes nothing and gives no reward; in the job shop, where time passes and costs, it is to wait.
-Nothing else differs. Episodes have a limit of steps in both, for a policy that may do nothing
-forever.
+Nothing else differs: jumanji's observations still contain the mask. Episodes have a limit of steps
+in both, for a policy that may do nothing forever.
 
 Craftax has a program of its own: in the folder RUNS are its runs ``mask_0``, ``mask_1``, …, and
 those with ``--no-mask``, ``none_0``, ``none_1``, …, if there are any.
@@ -248,7 +248,11 @@ def keep(name: str, curves: dict[str, Any]) -> None:
 
 
 def plot() -> None:
-    """Draws the mean of the seeds, and a band from the lowest to the highest."""
+    """Draws the mean of the seeds, and a band from the lowest to the highest.
+
+    Prints the mean of the last tenth of the steps, and the first step within 2% of that with the
+    mask.
+    """
     from matplotlib.figure import Figure
 
     kept = json.loads(KEPT.read_text(encoding="utf-8"))
@@ -260,16 +264,23 @@ def plot() -> None:
     for axes in grid[len(names) :]:
         axes.set_visible(False)
     for name, axes in zip(names, grid, strict=False):
+        goal = None
         for kind, label in (("mask", "with its mask"), ("none", "without")):
             if kind not in kept[name]:
                 continue
             each = kept[name][kind]
-            steps = each[0]["steps"]
+            steps = np.array(each[0]["steps"])
             curves = np.stack([np.interp(steps, x["steps"], x["returns"]) for x in each])
-            axes.plot(steps, curves.mean(0), label=label)
+            mean = curves.mean(0)
+            end = mean[steps > 0.9 * steps[-1]].mean()
+            goal = end - 0.02 * abs(end) if goal is None else goal
+            first = next(iter(steps[mean >= goal]), "never")
+            print(f"{TITLES[name]}, {label}: {end:.2f}, first near the mask's: {first}")
+            axes.plot(steps, mean, label=label)
             axes.fill_between(steps, curves.min(0), curves.max(0), alpha=0.2, lw=0)
         axes.set_title(TITLES[name], fontsize=10)
         axes.set_xlabel("million environment steps", fontsize=8)
+        axes.set_ylabel("return", fontsize=8)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g}")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)

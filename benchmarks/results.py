@@ -209,25 +209,27 @@ def by_default() -> dict[str, list[float]]:
 
 
 def verdict(row: Row, found: Result) -> str:
-    """Compares the mean over seeds with the reference, allowing for both standard deviations."""
+    """Compares the mean's 95% interval, widened by the reference's spread, with the reference."""
     if row.reference is None:
         return ""
-    over = round(mean(found["returns"]) - row.reference, 2)  # Others report two digits at most.
-    allowed = stdev(found["returns"]) + row.spread
+    middle, half = interval(found["returns"])
+    over = round(middle - row.reference, 2)  # Others report two digits at most.
+    allowed = half + row.spread
     return (
         "within the spread" if abs(over) <= allowed else "better" if over > 0 else "**falls short**"
     )
 
 
-def reached(found: Result) -> list[str]:
-    """Returns the mean of the returns, its 95% interval, and the interquartile mean, as text.
-
-    The interval is that of Student's t.
-    """
-    returns = found["returns"]
-    middle, trimmed = mean(returns), float(stats.trim_mean(returns, 0.25))
+def interval(returns: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean, and half of its 95% interval by Student's t."""
     half = float(stats.t.ppf(0.975, len(returns) - 1)) * stdev(returns) / len(returns) ** 0.5
-    values = middle - half, middle, middle + half, trimmed
+    return mean(returns), half
+
+
+def reached(found: Result) -> list[str]:
+    """Returns the mean of the returns, its 95% interval, and the interquartile mean, as text."""
+    middle, half = interval(found["returns"])
+    values = middle - half, middle, middle + half, float(stats.trim_mean(found["returns"], 0.25))
     low, middle, high, trimmed = numbers(values, middle)
     return [middle, f"{low} to {high}", trimmed]
 
@@ -241,18 +243,19 @@ def numbers(values: Sequence[float], middle: float) -> list[str]:
 def fill(text: str, results: Results) -> str:
     """Returns a page's text with new tables and lists between its markers."""
     table = [
-        "| task | library | return | 95% | IQM | defaults | others report | "
+        "| task | library | return | 95% | IQM | defaults | reference | "
         "| seeds | steps | core minutes |",
         f"|{'---|' * 11}",
     ]
     gallery = ["| | |", "|---|---|"]
-    sources, machines = dict[str, list[str]](), dict[str, None]()
+    sources, machines = dict[str, list[str]](), dict[str, list[str]]()
     without = by_default()
     for row, found in results:
         versions = {name: f"{name} {version}" for name, version in found["versions"].items()}
         library = versions[row.library]
         reported = "no number" if row.reference is None else f"{row.reference:g}"
         reported += f" ± {row.spread:g}" if row.spread else ""
+        reported = "[A2C](#jumanji-beside-its-own-agent)" if _a2c_of(row) else reported
         minutes = f"{found['core_seconds'] / 60:.1f}" if "core_seconds" in found else ""
         default = reached({"returns": without[row.name]})[0] if row.name in without else ""
         table.append(
@@ -266,11 +269,11 @@ def fill(text: str, results: Results) -> str:
         sources.setdefault(row.source, []).append(f"**{row.task}**")
         place = f"{found['cpu']}, {found['date'][:10]}"
         code = f"commit `{found['commit']}`, {versions['jax']}, {versions['equinox']}"
-        machines[f"- {place}, {code}"] = None
+        machines.setdefault(f"{place}, {code}", []).append(row.task)
     parts = {
         "results": table,
         "sources": [f"- {', '.join(tasks)}: {source}" for source, tasks in sources.items()],
-        "machines": machines,
+        "machines": [f"- {place}: {'; '.join(tasks)}" for place, tasks in machines.items()],
         "gallery": gallery,
         "changes": table_of_changes(),
         "a2c": beside_a2c(results),
@@ -289,20 +292,24 @@ def beside_a2c(results: Results) -> list[str]:
         "| task | A2C | its steps | its core minutes | row | return | steps | core minutes |",
         f"|{'---|' * 8}",
     ]
-    trained = [json.loads(line) for line in A2C.read_text(encoding="utf-8").splitlines()]
     for row, found in results:
-        name, *_ = row.task.split(",")
-        seeds = [seed for seed in trained if seed["task"] == name]
-        if seeds:
+        if seeds := _a2c_of(row):
             returns = [seed["return"] for seed in seeds]
             middle, *each = numbers([mean(returns), *returns], mean(returns))
             steps, seconds = (mean(seed[x] for seed in seeds) for x in ("steps", "core_seconds"))
+            task = seeds[0]["task"]
             lines.append(
-                f"| {name} | {middle} ({', '.join(each)}) | {steps:,.0f} | {seconds / 60:.1f} "
+                f"| {task} | {middle} ({', '.join(each)}) | {steps:,.0f} | {seconds / 60:.1f} "
                 f"| {row.task} | {reached(found)[0]} | {found['steps']:,} "
                 f"| {found['core_seconds'] / 60:.1f} |"
             )
     return lines
+
+
+def _a2c_of(row: Row) -> list[dict[str, Any]]:
+    """The seeds of jumanji's own agent on the row's task, if it was trained."""
+    trained = [json.loads(line) for line in A2C.read_text(encoding="utf-8").splitlines()]
+    return [seed for seed in trained if seed["task"] == row.task.split(",")[0]]
 
 
 def _image(row: Row) -> str:
@@ -316,7 +323,7 @@ def _image(row: Row) -> str:
 
 
 def draw(results: Results, path: Path) -> None:
-    """Plots each row's learning curve, and a line at what others report."""
+    """Plots each row's learning curve, and a line at the reference."""
     from matplotlib.figure import Figure
 
     columns = 5
@@ -333,10 +340,14 @@ def draw(results: Results, path: Path) -> None:
             axes.axhline(row.reference, color="0.3", linestyle="--", linewidth=1)
         axes.set_title(f"{row.task} ({row.library})", fontsize=7.5)
         axes.tick_params(labelsize=7)
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:,.0f}k")
+        axes.xaxis.set_major_formatter(
+            lambda x, _: f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x else "0"
+        )
         axes.locator_params(axis="x", nbins=4)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.supylabel("return", fontsize=9)
     figure.savefig(path, dpi=110)
 
 

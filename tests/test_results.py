@@ -1,5 +1,6 @@
 """The page of results on other libraries' tasks."""
 
+import functools
 from pathlib import Path
 from types import ModuleType
 
@@ -30,6 +31,27 @@ def test_a_row_says_when_it_falls_short(results: ModuleType) -> None:
     # Three returns with a standard deviation of 1 have an interval of 2.48 to each side.
     verdicts = [results.verdict(row, {"returns": [x - 1, x, x + 1]}) for x in (7, 7.1, 13)]
     assert verdicts == ["**falls short**", "within the spread", "better"]
+
+
+def test_the_reference_of_tic_tac_toe_is_perfect_play(results: ModuleType) -> None:
+    """Against random play, over all positions: the mean of beginning and of being second."""
+    rows = [f"{a}{b}{c}" for a, b, c in ((0, 1, 2), (3, 4, 5), (6, 7, 8))]
+    lines = [*rows, *map("".join, zip(*rows, strict=True)), "048", "246"]
+
+    @functools.cache
+    def value(own: frozenset[str], other: frozenset[str], is_mine: bool) -> float:
+        for cells, result in ((own, 1.0), (other, -1.0)):
+            if any(cells >= set(line) for line in lines):
+                return result
+        free = {*"012345678"} - own - other
+        if is_mine:
+            return max((value(own | {cell}, other, False) for cell in free), default=0.0)
+        return sum(value(own, other | {cell}, True) for cell in free) / max(len(free), 1)
+
+    nothing = frozenset[str]()
+    (row,) = [row for row in results.ROWS if row.name == "tictactoe"]
+    begin, follow = (value(nothing, nothing, is_mine) for is_mine in (True, False))
+    assert row.reference == round((begin + follow) / 2, 2)
 
 
 def test_a_row_says_what_its_seeds_reached(results: ModuleType) -> None:

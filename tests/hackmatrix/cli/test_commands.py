@@ -188,7 +188,8 @@ def test_plot_draws_the_log(capsys, run_folder, tmp_path):
         ([], "COMMAND"),
     ],
 )
-def test_mistakes_are_told_in_one_line(capsys, words, problem):
+def test_mistakes_are_told_in_one_line(capsys, monkeypatch, tmp_path, words, problem):
+    monkeypatch.chdir(tmp_path)  # Somebody may keep runs in ``checkpoints``, the default folder.
     code, out, err = command(capsys, *words)
     assert (code, out) == (2, "")
     assert problem in err

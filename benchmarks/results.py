@@ -15,6 +15,7 @@ than the task's name. ``page`` needs what is in ``results`` and in ``curves`` al
 
 import argparse
 import base64
+import functools
 import importlib.metadata
 import json
 import re
@@ -308,8 +309,14 @@ def beside_a2c(results: Results) -> list[str]:
 
 def _a2c_of(row: Row) -> list[dict[str, Any]]:
     """The seeds of jumanji's own agent on the row's task, if it was trained."""
-    trained = [json.loads(line) for line in A2C.read_text(encoding="utf-8").splitlines()]
-    return [seed for seed in trained if seed["task"] == row.task.split(",")[0]]
+    name, *_ = row.task.split(",")
+    return [seed for seed in _a2c() if seed["task"] == name]
+
+
+@functools.cache
+def _a2c() -> list[dict[str, Any]]:
+    """All seeds of jumanji's own agent: read once for all rows of all pages."""
+    return [json.loads(line) for line in A2C.read_text(encoding="utf-8").splitlines()]
 
 
 def _image(row: Row) -> str:
